@@ -89,11 +89,11 @@ def create_app(
     server = _Server(settings, generations, documents, metrics)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if settings.watch:
             generations.start(generations.watch())
         yield
-        app.state.ready = False
+        server.stopping = True
         generations.stop()
 
     app = FastAPI(
@@ -101,7 +101,7 @@ def create_app(
         redirect_slashes=False,
         responses={"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}},
     )  # fmt: skip
-    app.state.ready, app.state.generations, app.state.metrics = True, generations, metrics
+    app.state.generations, app.state.metrics = generations, metrics
     for error in (HTTPException, RequestValidationError):
         app.add_exception_handler(error, explain)
     _add_endpoints(app, server)
@@ -123,6 +123,7 @@ class _Server:
     ) -> None:
         self.settings, self.generations, self.metrics = settings, generations, metrics
         self.documents = None if documents is None else Encoding(documents, settings, metrics)
+        self.stopping = False
         engine = generations.engine
         source = settings.encoder or (engine.index.model if settings.query_encoder else None)
         self.name = settings.name or Path(source or "").name or "mar"
@@ -177,9 +178,9 @@ class _Server:
             }
         )
 
-    async def document(self, name: str) -> Response:
+    async def document(self, id: str) -> Response:  # noqa: A002 -- the parameter's name
         """Return one document as stored in the index."""
-        stored = await asyncio.to_thread(self.engine.index.document, name)
+        stored = await asyncio.to_thread(self.engine.index.document, id)
         if stored is None:
             raise ApiError(404, "no_such_document", "The index has no document with this id.", "id")
         return as_json(stored._asdict())
@@ -218,7 +219,8 @@ class _Server:
                 raise bad(f"{body.model!r} encodes documents. Send queries to {self.name!r}.", "input_type")
             side = "document"
         elif body.model not in (None, self.name):
-            raise self._unknown_model()
+            names = ", ".join(entry["id"] for entry in self._models())
+            raise ApiError(404, "model_not_found", f"This server has the models {names}.", "model")
         encoding = self.documents if side == "document" else self.engine.encoding
         if encoding is None:
             raise bad(
@@ -229,7 +231,7 @@ class _Server:
             )
         return encoding
 
-    def models(self) -> list[dict[str, Any]]:
+    def _models(self) -> list[dict[str, Any]]:
         """Return the entries of the models that answer."""
         common = {"object": "model", "created": 0, "owned_by": "medteb"}
         entries = []
@@ -239,84 +241,68 @@ class _Server:
             entries.append({"id": self.name + DOCUMENT_SUFFIX, **common})
         return entries
 
-    def _unknown_model(self) -> ApiError:
-        names = ", ".join(entry["id"] for entry in self.models())
-        return ApiError(404, "model_not_found", f"This server has the models {names}.", "model")
+    async def models(self) -> Response:
+        """List the models."""
+        return as_json({"object": "list", "data": self._models()})
 
-    def model(self, name: str) -> dict[str, Any]:
-        """Return the entry of a model."""
-        for entry in self.models():
-            if entry["id"] == name:
-                return entry
-        raise self._unknown_model()
+    async def reload(self) -> Response:
+        """Read the keys and open the index again."""
+        try:
+            await self.generations.reload()
+        except (MarError, OSError) as error:
+            raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from error
+        return as_json({"documents": len(self.engine.index)})
 
-    def info(self) -> dict[str, Any]:
+    async def health(self) -> Response:
+        """Say that the server runs."""
+        return as_json({"status": "ok"})
+
+    async def ready(self) -> Response:
+        """Say whether the server takes requests."""
+        status = "stopping" if self.stopping else "ready"
+        return as_json({"status": status}, 503 if self.stopping else 200)
+
+    async def show_metrics(self) -> Response:
+        """Return Prometheus metrics."""
+        return Response(self.metrics.page(), media_type=self.metrics.content_type)
+
+    async def info(self) -> Response:
         """Describe the index and the limits of requests."""
         engine, settings = self.engine, self.settings
         sides = {"query": engine.encoding, "document": self.documents}
-        return {
-            "model": self.name,
-            "query_encoder": engine.query,
-            "effort": engine.searcher.effort,
-            "match": engine.searcher.calibrated,
-            "documents": len(engine.index),
-            "dim": engine.index.dim,
-            "fields": dict(engine.index.fields),
-            "hybrid": engine.index.has_words,
-            "rerank": engine.searcher.reranker is not None,
-            "texts": engine.index.has_texts,
-            "input_types": [side for side, encoding in sides.items() if encoding is not None],
-            "max_k": settings.max_k,
-            "max_texts": settings.max_texts,
-            "generation": self.generations.number,
-        }
+        return as_json(
+            {
+                "model": self.name,
+                "query_encoder": engine.query,
+                "effort": engine.searcher.effort,
+                "match": engine.searcher.calibrated,
+                "documents": len(engine.index),
+                "dim": engine.index.dim,
+                "fields": dict(engine.index.fields),
+                "hybrid": engine.index.has_words,
+                "rerank": engine.searcher.reranker is not None,
+                "texts": engine.index.has_texts,
+                "input_types": [side for side, encoding in sides.items() if encoding is not None],
+                "max_k": settings.max_k,
+                "max_texts": settings.max_texts,
+                "generation": self.generations.number,
+            }
+        )
 
 
 def _add_endpoints(app: FastAPI, server: _Server) -> None:
-    @app.post("/search", response_model=SearchResponse, summary="Search the index")
-    async def search(body: SearchRequest) -> Response:
-        return await server.search(body)
+    def add(method: str, path: str, endpoint: Any, summary: str, response: Any = None) -> None:
+        app.add_api_route(path, endpoint, methods=[method], summary=summary, response_model=response)
 
-    @app.get("/document", response_model=DocumentResponse, summary="Return one document of the index")
-    async def document(id: str) -> Response:  # noqa: A002 -- the parameter's name
-        return await server.document(id)
-
-    @app.post("/v1/embeddings", response_model=EmbeddingsResponse, summary="Encode texts")
-    async def embeddings(body: EmbeddingsRequest) -> Response:
-        return await server.embeddings(body)
-
-    @app.get("/v1/models", summary="List the models")
-    async def models() -> Response:
-        return as_json({"object": "list", "data": server.models()})
-
-    @app.get("/v1/models/{name:path}", summary="Describe a model")
-    async def model(name: str) -> Response:
-        return as_json(server.model(name))
-
-    @app.get("/info", summary="Describe the index and the limits")
-    async def info() -> Response:
-        return as_json(server.info())
-
-    @app.post(RELOAD, summary="Read the keys and open the index again")
-    async def reload() -> Response:
-        try:
-            await server.generations.reload()
-        except (MarError, OSError) as error:
-            raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from error
-        return as_json({"documents": len(server.engine.index)})
-
-    @app.get("/healthz", summary="Say that the server runs")
-    async def healthz() -> Response:
-        return as_json({"status": "ok"})
-
-    @app.get("/readyz", summary="Say whether the server takes requests")
-    async def readyz() -> Response:
-        ready = bool(app.state.ready)
-        return as_json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
-
-    @app.get("/metrics", summary="Return Prometheus metrics")
-    async def metrics() -> Response:
-        return Response(server.metrics.page(), media_type=server.metrics.content_type)
+    add("POST", "/search", server.search, "Search the index", SearchResponse)
+    add("GET", "/document", server.document, "Return one document of the index", DocumentResponse)
+    add("POST", "/v1/embeddings", server.embeddings, "Encode texts", EmbeddingsResponse)
+    add("GET", "/v1/models", server.models, "List the models")
+    add("GET", "/info", server.info, "Describe the index and the limits")
+    add("POST", RELOAD, server.reload, "Read the keys and open the index again")
+    add("GET", "/healthz", server.health, "Say that the server runs")
+    add("GET", "/readyz", server.ready, "Say whether the server takes requests")
+    add("GET", "/metrics", server.show_metrics, "Return Prometheus metrics")
 
 
 def _add_page(app: FastAPI) -> None:
