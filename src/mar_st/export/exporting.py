@@ -23,11 +23,11 @@ from mar_st.export.graph import ExportError, PackedEncoder
 from mar_st.export.judge import LossTask, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
-from mar_st.files import entry_of, finished_folder
+from mar_st.files import finished_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import TextPacker
-from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing
+from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,9 +15,10 @@ from mar_st.export.formats import GRAPHS, LOOKUPS
 from mar_st.export.graph import ExportError
 from mar_st.export.measure import TIMED_TEXTS, cosines, timings
 from mar_st.export.rows import int8_rows
-from mar_st.files import entry_of, finished_folder
+from mar_st.files import finished_folder
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source
+from mar_st.online.listing import entry_of
 from mar_st.online.lookup import DICTIONARY, TABLE_DTYPES, TABLE_FILE, LookupListing, NumpyLookupEncoder
 from mar_st.online.torch_encoder import TorchEncoder
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict  # that of Python 3.11 is not enough for pydantic
 
-from mar_st.files import listed_path, read_json, write_json
+from mar_st.files import listed_path, read_json, sha256, write_json
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class FileEntry(TypedDict):
 
     bytes: int
     sha256: str
+
+
+def entry_of(path: Path) -> FileEntry:
+    """Return the entry of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 class ExportedModel(TypedDict):

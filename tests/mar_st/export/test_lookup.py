@@ -19,10 +19,10 @@ from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.export.graph import ExportError
 from mar_st.export.lookup import export_lookup
-from mar_st.files import entry_of
 from mar_st.index import Searcher, build_index
 from mar_st.model.digest import space_of
 from mar_st.online import EncoderError, load_query_encoder
+from mar_st.online.listing import entry_of
 from tests.mar_st.lookup.conftest import DIM, DOCUMENTS, family, fitted, make_texts, texts, vectors  # noqa: F401
 from tests.mar_st.serve.browser import NO_BROWSER, chromium, open_page
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from mar_st.files import entry_of
+from mar_st.online.listing import entry_of
 from mar_st.online.lookup import LookupListing
 
 #: Features of the lookup encoder: runs of one and two characters, and a word.
