@@ -1,20 +1,15 @@
 #!/bin/sh
 # Installs both wheels into a new environment and uses them as a stranger would, from another folder.
-# usage: smoke_wheel.sh MEDTEB MAR_ZH   (VENV, PYTHON, PIP_ARGS, FROM from the environment)
-# FROM is the Python of an environment whose copies of declared dependencies are linked instead of stored twice (2 GB).
+# usage: smoke_wheel.sh MEDTEB MAR_ZH   (VENV and FROM from the environment)
+# The dependencies are those of FROM's environment: its folder of packages comes after that of the new one.
 set -eu
 wheel=$(realpath "$1")
 model=$(realpath "$2")
-constraints=$(realpath constraints.txt)
-venv=$(realpath -m "${VENV:-.venv-wheel}")
-"${PYTHON:-python3}" -m venv --clear "$venv"
-if [ -n "${FROM:-}" ]; then
-    "$FROM" "$(dirname "$0")/link_environment.py" "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-        "$wheel" "$model" --leave-to-pip mteb
-fi
-"$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_ARGS:-} -c "$constraints" "$wheel" "$model"
-"$venv/bin/python" -m pip check --disable-pip-version-check
-"$venv/bin/python" -c "from importlib.util import find_spec; assert not find_spec('pytest'), 'an undeclared package was linked'"
+venv=$(realpath -m "$VENV")
+packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+"$FROM" -m venv --clear --without-pip "$venv"
+"$FROM" -c "$packages" > "$("$venv/bin/python" -c "$packages")/dependencies.pth"
+"$FROM" -m pip --python "$venv/bin/python" install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel" "$model"
 export HF_HUB_OFFLINE=1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
