@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
+from mar_st.data import read_texts
 from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.tasks import load_task
 from mar_st.export.judge import LossTask
 from mar_st.model.context_means import HiddenMeans
 from mar_st.model.layers import keep_layers
-from mar_st.text.texts import read_texts
 
 
 def cut_model(model: SentenceTransformer, layers: int, means: HiddenMeans | None, *, positions: bool) -> Any:

@@ -15,9 +15,9 @@ import json
 import random
 from pathlib import Path
 
+from mar_st.data import read_texts
 from mar_st.model.opening import open_model
 from mar_st.spaces.agreement import mean_cosine
-from mar_st.text.texts import read_texts
 
 
 def sample(path: Path, number: int, seed: int) -> list[str]:

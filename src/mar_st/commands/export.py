@@ -67,10 +67,10 @@ def export(
 
     The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
     """
+    from mar_st.data import read_texts  # lazy: start-up
     from mar_st.export.exporting import WEIGHT_FORMATS, LossLimits  # lazy: torch
     from mar_st.export.exporting import export as run  # lazy: torch
     from mar_st.export.formats import GRAPHS, LOOKUPS  # lazy: numpy
-    from mar_st.text.texts import read_texts  # lazy: start-up
 
     if format_ in LOOKUPS.names():
         if auto or task is not None or calibrate is not None:

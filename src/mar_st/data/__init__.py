@@ -6,24 +6,50 @@ the Hub; UTF-8 and GB18030; errors with `FILE:LINE`.
 
 from __future__ import annotations
 
-from mar_st.data.columns import column_texts, dataset_of, drawn_rows, drawn_share, to_dataset, with_negatives
-from mar_st.data.distinct import digests, distinct, distinct_texts, numbered
-from mar_st.data.read import read_source, read_triples
-from mar_st.data.reading import HUB, ROW_SUFFIXES, Row, hub_dataset, read_rows, row_files
-from mar_st.data.records import DataError, Source, Triple
-from mar_st.data.rows import locate
-from mar_st.data.sequences import Texts, Triples
+from mar_st.data.columns import (
+    check_negatives,
+    check_share,
+    drawn_rows,
+    drawn_share,
+    to_dataset,
+    with_negatives,
+)
+from mar_st.data.rows import HUB, ROW_SUFFIXES, Row, hub_dataset, locate, read_rows, row_files
+from mar_st.data.sequences import (
+    NO_TEXT,
+    Texts,
+    Triple,
+    Triples,
+    digests,
+    distinct,
+    distinct_texts,
+    numbered,
+)
+from mar_st.data.tables import column_texts, dataset_of
+from mar_st.data.texts import read_texts
+from mar_st.data.training import (
+    Source,
+    data_digest,
+    read_source,
+    read_triples,
+    source_digest,
+    texts_by_id,
+    vocabulary_cut,
+)
 
 __all__ = [
     "HUB",
+    "NO_TEXT",
     "ROW_SUFFIXES",
-    "DataError",
     "Row",
     "Source",
     "Texts",
     "Triple",
     "Triples",
+    "check_negatives",
+    "check_share",
     "column_texts",
+    "data_digest",
     "dataset_of",
     "digests",
     "distinct",
@@ -35,8 +61,12 @@ __all__ = [
     "numbered",
     "read_rows",
     "read_source",
+    "read_texts",
     "read_triples",
     "row_files",
+    "source_digest",
+    "texts_by_id",
     "to_dataset",
+    "vocabulary_cut",
     "with_negatives",
 ]

@@ -6,29 +6,25 @@ import logging
 import math
 import random
 from array import array
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.data.arrow import ROWS_PER_READ, forget_pages
-from mar_st.data.cache import cache_key, cached_table
-from mar_st.data.records import DataError
-from mar_st.data.sequences import Texts, Triples
+from mar_st.data.sequences import NO_TEXT, ROWS_PER_READ, Triples
+from mar_st.data.tables import dataset_of, table_of
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from datasets import Dataset
 
-    from mar_st.data.records import Triple
+    from mar_st.data.sequences import Triple
 
 Row = TypeVar("Row")
 Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
-
-#: Document number of a missing negative, in rows whose triple has no negatives.
-NO_TEXT = -1
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +40,8 @@ def to_dataset(
 ) -> Dataset:
     """Return one row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
-    The instruction of a triple is put before its query. For triples in a mapped file, the columns are also
-    mapped: those of the triples themselves if nothing is drawn, else a file of the cache.
+    The instruction of a triple is put before its query. For triples in a mapped file, the columns are in a
+    mapped file, too.
 
     Args:
         triples: The data.
@@ -63,57 +59,33 @@ def to_dataset(
         a `RedrawnDataset`, whose texts `TrainRows` requests by epoch.
 
     Raises:
-        DataError: Negatives are requested and a triple has none, or the weight is not above 0 and finite, or
+        MarError: Negatives are requested and a triple has none, or the weight is not above 0 and finite, or
             so small that it leaves no row.
     """
     if not 0 < weight < math.inf:
-        raise DataError(f"The weight of data is above 0 and finite; got {weight}.")
+        raise MarError(f"The weight of data is above 0 and finite; got {weight}.")
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
         check_negatives(table, negatives)
     if positives == "one-per-epoch":
-        return _redrawn(table, negatives, weight, seed)
-    names = ["query", "positive", *(f"negative_{index + 1}" for index in range(negatives))]
-    if not negatives and weight == 1 and _is_as_stored(table):
-        parts = [table.queries.chunks, table.documents.chunks]
-        columns = {name: pa.chunked_array(p, pa.string()) for name, p in zip(names, parts, strict=True)}
-        return dataset_of(pa.table(columns))
-    schema = pa.schema([(name, pa.string()) for name in names])
+        from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
+
+        rows = drawn_rows(len(table), weight, random.Random(seed))
+        return RedrawnDataset(Draws(table, rows, negatives=negatives, seed=seed))
+    schema = pa.schema(
+        [
+            (name, pa.string())
+            for name in ("query", "positive", *(f"negative_{n + 1}" for n in range(negatives)))
+        ]
+    )
 
     def drawn() -> Iterator[pa.RecordBatch]:
         rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
         check_share(len(table), weight, rows)
         return _batches(table, rows, documents, schema)
 
-    if table.key is None:
-        return dataset_of(pa.Table.from_batches(drawn(), schema))
-    key = cache_key(triples=table.key, columns=names, positives=positives, weight=weight, seed=seed)
-    return dataset_of(cached_table(key, schema, drawn, dict)[0])
-
-
-def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
-    """Return a dataset over an Arrow table, which is not copied.
-
-    Args:
-        table: The table, in memory or mapped.
-        rows: Indices of the rows to include, in order; `None`: all.
-    """
-    from datasets import Dataset  # lazy: datasets
-    from datasets.fingerprint import generate_random_fingerprint  # lazy: datasets
-    from datasets.table import InMemoryTable  # lazy: datasets
-
-    indices = None
-    if rows is not None:
-        indices = InMemoryTable(pa.table({"indices": pa.array(rows, pa.uint64())}))
-    # The fingerprint that `datasets` makes by itself reads the whole table.
-    return Dataset(InMemoryTable(table), indices_table=indices, fingerprint=generate_random_fingerprint())
-
-
-def column_texts(dataset: Dataset, column: str) -> Texts:
-    """Return the texts of a column of a dataset, which are not copied."""
-    chunks = [chunk.cast(pa.string()) for chunk in dataset.data.column(column).chunks]
-    indices = dataset._indices
-    return Texts(chunks, None if indices is None else indices.column(0).to_numpy().astype(np.int64))
+    key = table.key and f"{table.key}-{negatives}-{positives}-{weight}-{seed}"
+    return dataset_of(table_of(drawn, schema, key))
 
 
 def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
@@ -122,10 +94,10 @@ def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[
 
 
 def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
-    """Row numbers in a share, see `drawn_share`.
+    """Return row numbers in a share, see `drawn_share`.
 
     Raises:
-        DataError: The share is above 0, but so small that it leaves none of the rows.
+        MarError: The share is above 0, but so small that it leaves none of the rows.
     """
     rows = _share(number, weight, rng)
     check_share(number, weight, rows)
@@ -133,9 +105,9 @@ def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
 
 
 def check_share(number: int, weight: float, rows: np.ndarray) -> None:
-    """Raise `DataError` if a weight above 0 leaves none of the rows."""
+    """Raise `MarError` if a weight above 0 leaves none of the rows."""
     if number and weight > 0 and not len(rows):
-        raise DataError(
+        raise MarError(
             f"A weight of {weight:g} leaves none of {number} rows. Give this data entry a weight of at least "
             f"{1 / number:.2g}, or leave it out."
         )
@@ -157,7 +129,7 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
         name: Name of the data, for messages.
 
     Raises:
-        DataError: No triple has a negative.
+        MarError: No triple has a negative.
     """
     table = Triples.of(triples)
     has_negatives = table.negatives > 0
@@ -165,7 +137,7 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
     if not without:
         return table
     if without == len(table):
-        raise DataError(
+        raise MarError(
             f"data {name}: none of the {without} premises has a contradiction to take as a negative. Set "
             "'negatives: 0' for this data entry, or give rows with the label contradiction."
         )
@@ -180,11 +152,11 @@ def check_negatives(table: Triples, negatives: int) -> None:
     """Refuse triples without the hard negatives that are asked for.
 
     Raises:
-        DataError: A triple has no negatives.
+        MarError: A triple has no negatives.
     """
     without = np.flatnonzero(table.negatives == 0)
     if len(without):
-        raise DataError(
+        raise MarError(
             f"The query {table[int(without[0])].query[:30]!r} has no negatives but {negatives} are asked "
             f"for; this holds for {len(without)} of {len(table)} triples. Set 'negatives: 0' or "
             "'missing_negatives: batch' for this data entry, mine some (mar mine), or select other rows "
@@ -192,97 +164,57 @@ def check_negatives(table: Triples, negatives: int) -> None:
         )
 
 
+def whole_queries(table: Triples, rows: np.ndarray) -> pa.Array:
+    """Return the queries of some triples, each after its instruction."""
+    queries = table.queries.gathered(rows)
+    if not table.instructed:
+        return queries
+    return pc.binary_join_element_wise(table.instructions.gathered(rows), queries, "")
+
+
 def _drawn(
     table: Triples, negatives: int, positives: str, weight: float, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray]:
     """Triple of each row, `(rows,)`, and numbers of its documents in the data, `(rows, 1 + negatives)`."""
-    counts = table.positives
-    starts = np.concatenate([[0], np.cumsum(counts.astype(np.int64) + table.negatives)[:-1]])
-    whole_rows, whole_documents = [], []
+    parts: list[tuple[Any, Any]] = []
     remaining = weight
     while remaining > 0:
         if positives == "all" and not negatives:  # nothing to draw
-            rows = np.repeat(np.arange(len(table)), counts)
-            within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-            documents = (starts[rows] + within)[:, None]
+            documents = np.flatnonzero(table.is_positive)[:, None]
+            rows = table.owners[documents[:, 0]]
         else:
             rows, documents = _draw(table, negatives, positives, rng)
-            documents = np.where(documents == NO_TEXT, NO_TEXT, documents + starts[rows][:, None])
         if remaining < 1:
             share = _share(len(rows), remaining, rng)
             rows, documents = rows[share], documents[share]
-        whole_rows.append(rows)
-        whole_documents.append(documents)
+        parts.append((rows, documents))
         remaining -= 1
-    return np.concatenate(whole_rows), np.concatenate(whole_documents)
+    of_rows, of_documents = zip(*parts, strict=True)
+    return np.concatenate(of_rows), np.concatenate(of_documents)
 
 
 def _draw(
     table: Triples, negatives: int, positives: str, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows once over: triple of each, and its documents counted from the first one of the triple."""
+    """Return rows once over: triple of each, and its documents."""
     rows, documents = array("q"), array("q")
-    for row, (own, others) in enumerate(zip(table.positives.tolist(), table.negatives.tolist(), strict=True)):
+    counts = zip(table.starts.tolist(), table.positives.tolist(), table.negatives.tolist(), strict=False)
+    for row, (start, own, others) in enumerate(counts):
         for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
-            if not others:
-                chosen = []
-            elif others >= negatives:
-                chosen = rng.sample(range(others), negatives)
-            else:
-                chosen = rng.choices(range(others), k=negatives)
+            chosen: list[int] = []
+            if others:
+                draw = rng.sample if others >= negatives else rng.choices
+                chosen = draw(range(others), k=negatives)
             rows.append(row)
-            documents.append(positive)
-            documents.extend([own + index for index in chosen] or [NO_TEXT] * negatives)
+            documents.append(start + positive)
+            documents.extend([start + own + index for index in chosen] or [NO_TEXT] * negatives)
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
-
-
-def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Dataset:
-    """Return the rows of triples whose documents are drawn every epoch; the triples are drawn once."""
-    from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
-
-    rows = drawn_rows(len(table), weight, random.Random(seed))
-    return RedrawnDataset(Draws(table, _whole_queries(table), rows, negatives=negatives, seed=seed))
-
-
-def _whole_queries(table: Triples) -> Texts:
-    """Return the query of each triple, after its instruction."""
-    if not table.instructed:
-        return table.queries
-    schema = pa.schema([("query", pa.string())])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        return _batches(table, np.arange(len(table)), np.empty((len(table), 0), dtype=np.int64), schema)
-
-    if table.key is None:
-        return Texts([batch.column(0) for batch in batches()])
-    key = cache_key(triples=table.key, columns=schema.names)
-    return Texts(cached_table(key, schema, batches, dict)[0].column("query").chunks)
-
-
-def _is_as_stored(table: Triples) -> bool:
-    """Return True if every triple has one document, so that its texts are a row without changes."""
-    return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
-
-
-def gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
-    """Return the documents by number, null for `NO_TEXT`."""
-    missing = rows == NO_TEXT
-    places = np.where(missing, 0, rows)
-    texts = documents.gathered(places if documents.rows is None else documents.rows[places])
-    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
 
 
 def _batches(
     table: Triples, rows: np.ndarray, documents: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    instructions = table.instructions
-    for number, start in enumerate(range(0, len(rows), ROWS_PER_READ)):
+    for start in range(0, len(rows), ROWS_PER_READ):
         block = slice(start, start + ROWS_PER_READ)
-        queries = table.queries.gathered(rows[block])
-        if table.instructed:
-            queries = pc.binary_join_element_wise(instructions.gathered(rows[block]), queries, "")
-        of_columns = [gathered(table.documents, column) for column in documents[block].T]
-        yield pa.RecordBatch.from_arrays([queries, *of_columns], schema=schema)
-        if number % 64 == 63:
-            forget_pages()
-    forget_pages()
+        of_columns = [table.documents.gathered(column) for column in documents[block].T]
+        yield pa.RecordBatch.from_arrays([whole_queries(table, rows[block]), *of_columns], schema=schema)

@@ -10,13 +10,13 @@ from datasets import Dataset
 from datasets.fingerprint import generate_random_fingerprint
 from datasets.table import InMemoryTable
 
-from mar_st.data.arrow import ROWS_PER_READ
-from mar_st.data.columns import NO_TEXT, gathered
+from mar_st.data.columns import whole_queries
+from mar_st.data.sequences import NO_TEXT, ROWS_PER_READ, Texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mar_st.data.sequences import Texts, Triples
+    from mar_st.data.sequences import Triples
 
 __all__ = ["Draws", "RedrawnDataset"]
 
@@ -31,20 +31,21 @@ class Draws:
 
     Args:
         table: The data.
-        queries: The query of each triple, with its instruction.
         rows: Index of each row's triple, `(rows,)`; a triple with several rows takes a turn in each.
         negatives: Hard negatives per row.
         seed: Seed of the order.
 
     Attributes:
-        queries: The given queries.
+        queries: The query of each triple, after its instruction.
         documents: The documents that rows may hold.
     """
 
-    def __init__(
-        self, table: Triples, queries: Texts, rows: np.ndarray, *, negatives: int, seed: int
-    ) -> None:
-        self.queries, self.negatives = queries, negatives
+    def __init__(self, table: Triples, rows: np.ndarray, *, negatives: int, seed: int) -> None:
+        self.negatives = negatives
+        self.queries = table.queries
+        if table.instructed:
+            blocks = np.array_split(np.arange(len(table)), len(table) // ROWS_PER_READ + 1)
+            self.queries = Texts(whole_queries(table, block) for block in blocks)
         self._rows = rows
         self._turns = np.bincount(rows, minlength=len(table)).astype(np.int32)
         self._turn = _occurrences(rows).astype(np.int32)
@@ -130,7 +131,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
         columns: dict[str, Sequence[Any]] = {}
         for name, numbers in zip(self.texts[1:], documents.T, strict=True):
             if name in self._read:
-                columns[name] = gathered(self.draws.documents, numbers).to_pylist()
+                columns[name] = self.draws.documents.take(numbers)
         if "query" in self._read:
             columns = {"query": self.draws.queries.take(triples), **columns}
         if self._label is not None:

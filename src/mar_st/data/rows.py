@@ -1,242 +1,420 @@
-"""Rows of files and of data sets of the Hub, with their places for messages."""
+"""The reader of rows: JSONL, JSON arrays, CSV, TSV, Parquet, saved `datasets`, the Hub, lines of text.
+
+Only the current row is in memory (a JSON array is read as a whole). Text is UTF-8, with or without a byte
+order mark, or GB18030, which is detected; `.gz` files are read too. CSV and TSV have the quoting rules of
+CSV.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
-import sys
+import math
 import zlib
-from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, overload
 
-from pyarrow import ArrowException
-from pyarrow.parquet import ParquetFile
-
-from mar_st.data.records import DataError
-from mar_st.files import one_line, repeated
-from mar_st.model.names import check_dataset
+from mar_st.errors import MarError
+from mar_st.files import one_line
+from mar_st.text.values import TsvCell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-#: Separator of the columns, by the suffix of a file.
+__all__ = ["HUB", "ROW_SUFFIXES", "Row", "hub_dataset", "locate", "read_rows", "row_files"]
+
+HUB, PACKAGE = "hub:", "package:"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+ROW_SUFFIXES = (".jsonl", ".ndjson", ".json", *SEPARATORS, ".parquet")
+#: A file of texts, one per line; in a folder, such a file is more likely a note.
+TEXT_SUFFIX = ".txt"
+#: Bytes from which the encoding of a file is detected.
+SAMPLE_BYTES = 2**20
+#: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
+MAX_CELL_CHARACTERS = 2**31 - 1
+#: Splits of saved data sets and of the Hub, in order of preference.
+SPLITS = ("corpus", "train", "test")
+
+T = TypeVar("T")
 
 
-@dataclass
-class Position:
-    """Progress of reading a file, in bytes."""
+class Row(NamedTuple):
+    """A row and its place for messages: `FILE:LINE`, or `FILE, row N` where a file has no lines."""
 
-    done: float = 0.0
+    place: str
+    values: dict[str, Any]
 
 
-def locate(name: str) -> Path:
-    """Path of a data source; `package:medteb_mteb/FOLDER` means data packaged with an installed package.
+@overload
+def read_rows(source: str | Path, *, table: str = "") -> Iterator[Row]: ...
+@overload
+def read_rows(source: str | Path, make: Callable[[Row], T], *, table: str = "") -> Iterator[T]: ...
+def read_rows(source: str | Path, make: Callable[[Row], Any] | None = None, *, table: str = "") -> Any:
+    """Yield the rows of a source in their order, or what a function makes of them.
+
+    After the first unusable row nothing more is yielded: the other rows are only checked, so that one error
+    counts all problems.
+
+    Args:
+        source: A file, a folder, a folder that `datasets` saved, `package:PACKAGE/PATH` (data packaged with
+            an installed package), or `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`.
+        make: Converts a row; it raises `MarError` for an unusable one, without the place, which is added.
+        table: Name of the files to read in a folder, such as `corpus`, see `row_files`.
 
     Raises:
-        DataError: The source does not exist, cannot be a path, or is on the Hub.
+        MarError: The source does not exist, or rows are unusable: not JSON or CSV, not text in UTF-8 or
+            GB18030, repeated keys or columns, numbers that are not finite, or refused by `make`. The message
+            shows the first problem with its place, and the number of all.
     """
-    if name.startswith("hub:"):
-        raise DataError(f"{name} is a data set of the Hub; a file or a folder is needed here.")
-    if not name.startswith("package:"):
+    first, count = "", 0
+    for row in _rows(source, table):
         try:
-            path = Path(name).expanduser()
-            exists = path.exists()
-        except (OSError, RuntimeError) as error:  # the name is too long, or names the home of an unknown user
-            raise DataError(
-                f"{name[:200]!r} is not a path that can be read ({one_line(error, 100)}). Give another one."
-            ) from error
-        if not exists:
-            raise DataError(
-                f"No training data at {path}. Give a JSONL, CSV, TSV or Parquet file, or a folder with "
-                "triples.jsonl or Parquet files."
+            if isinstance(row, MarError):
+                raise row
+            made = row if make is None else make(row)
+        except MarError as error:
+            count += 1
+            first = first or (str(error) if error is row else f"{row.place}: {error}")
+        else:
+            if not count:
+                yield made
+    if count:
+        raise MarError(first if count == 1 else f"{first} ({count:,} rows of {source} are unusable.)")
+
+
+def row_files(source: str | Path, table: str = "") -> list[Path]:
+    """Return the files of rows of a source, sorted; empty for data of the Hub and saved data sets.
+
+    Args:
+        source: See `read_rows`.
+        table: Name of the files in a folder: `TABLE.jsonl` (also `.gz`, `.csv`, `.tsv`), `TABLE*.parquet`,
+            `TABLE/*.parquet` or else any `*.parquet`; it may hold `*`. Default: all files of rows.
+
+    Raises:
+        MarError: The source does not exist, or is or holds no file of rows.
+    """
+    if str(source).startswith(HUB):
+        return []
+    path = locate(source)
+    if path.is_file():
+        if _suffix(path) not in (*ROW_SUFFIXES, TEXT_SUFFIX):
+            raise MarError(f"{path} is none of {', '.join(ROW_SUFFIXES)} (also .gz).")
+        return [path]
+    if _is_saved(path):
+        return []
+    suffixes = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+    patterns = [f"{table}{suffix}" for suffix in suffixes]
+    patterns += [f"{table}*.parquet", f"{table}/*.parquet", "*.parquet"]
+    for pattern in patterns if table else ["*"]:
+        files = sorted(
+            file for file in path.glob(pattern) if file.is_file() and _suffix(file) in ROW_SUFFIXES
+        )
+        if files:
+            return files
+    wanted = f"{table}.jsonl, .csv, .tsv or {table}*.parquet" if table else ", ".join(ROW_SUFFIXES)
+    raise MarError(f"{path} holds no {wanted}, and no data set that datasets' save_to_disk wrote.")
+
+
+def locate(name: str | Path) -> Path:
+    """Return the path of a local source; `package:PACKAGE/PATH` is data packaged with an installed package.
+
+    Raises:
+        MarError: The source does not exist, cannot be a path, or is on the Hub.
+    """
+    text = str(name)
+    if text.startswith(HUB):
+        raise MarError(f"{text} is a data set of the Hub; a file or a folder is needed here.")
+    if text.startswith(PACKAGE):
+        return _packaged(text)
+    try:
+        path = Path(name).expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a NUL, or the home of an unknown user
+        raise MarError(f"{text[:200]!r} is not a path that can be read ({one_line(error, 100)}).") from error
+    if not exists:
+        raise MarError(
+            f"There is no file or folder {path}. Give JSONL, CSV, TSV or Parquet, a folder of them, or "
+            "hub:ORG/NAME for a data set of the Hub."
+        )
+    return path
+
+
+def hub_dataset(name: str, table: str = "") -> Any:
+    """Return the data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`, in the cache of `datasets`.
+
+    Args:
+        name: The name. Without a split, that of the name `table`, or else `corpus`, `train` or `test`, is
+            taken.
+        table: Preferred split.
+
+    Raises:
+        MarError: The data set could not be loaded.
+    """
+    from datasets import get_dataset_split_names, load_dataset  # lazy: datasets
+
+    from mar_st.model.names import check_dataset  # lazy: a room above
+
+    path, *rest = name.removeprefix(HUB).split(":")
+    path, _, revision = path.partition("@")
+    config = rest[0] if len(rest) > 1 else None
+    try:
+        check_dataset(path)
+        if rest:
+            split = rest[-1]
+        else:
+            split = _split(name, get_dataset_split_names(path, config, revision=revision or None), table)
+        return load_dataset(path, config, split=split, revision=revision or None)
+    except Exception as error:  # datasets raises many kinds
+        raise MarError(
+            f"{name} could not be loaded ({type(error).__name__}: {one_line(error, 200)}). Check the name "
+            "and the network, or download it and give the file."
+        ) from error
+
+
+def _rows(source: str | Path, table: str) -> Iterator[Row | MarError]:
+    files = row_files(source, table)
+    for file in files:
+        yield from _file_rows(file)
+    if not files:
+        on_hub = str(source).startswith(HUB)
+        data = hub_dataset(str(source), table) if on_hub else _saved(locate(source), table)
+        yield from _dataset_rows(str(source), data)
+
+
+def _file_rows(path: Path) -> Iterator[Row | MarError]:
+    suffix = _suffix(path)
+    try:
+        if suffix == ".parquet":
+            yield from _parquet_rows(path)
+        elif suffix in SEPARATORS:
+            yield from _separated_rows(path, SEPARATORS[suffix])
+        elif suffix == TEXT_SUFFIX:
+            yield from _text_rows(path)
+        elif suffix == ".json" and _start(path).lstrip().startswith("["):
+            yield from _array_rows(path)
+        else:
+            yield from _json_rows(path)
+    except (OSError, EOFError, zlib.error) as error:
+        yield MarError(f"{path} cannot be read ({type(error).__name__}: {one_line(error)}). Copy it again.")
+
+
+def _json_rows(path: Path) -> Iterator[Row | MarError]:
+    for number, line in text_lines(path):
+        if isinstance(line, MarError):
+            yield line
+        elif line.strip():
+            yield _checked(f"{path}:{number}", line)
+
+
+def _text_rows(path: Path) -> Iterator[Row | MarError]:
+    for number, line in text_lines(path):
+        if isinstance(line, MarError):
+            yield line
+        elif line.strip():
+            yield Row(f"{path}:{number}", {"text": line.strip()})
+
+
+def _array_rows(path: Path) -> Iterator[Row | MarError]:
+    lines = [line for _, line in text_lines(path)]
+    errors = [line for line in lines if isinstance(line, MarError)]
+    content = errors[0] if errors else parsed_json(str(path), "".join(map(str, lines)))
+    if isinstance(content, MarError):
+        yield content
+        return
+    for number, row in enumerate(content, 1):
+        place = f"{path}, row {number}"
+        yield Row(place, row) if isinstance(row, dict) else _no_object(place, row)
+
+
+def _separated_rows(path: Path, separator: str) -> Iterator[Row | MarError]:
+    bad: list[MarError] = []
+
+    def lines() -> Iterator[str]:
+        for _, line in text_lines(path):
+            if isinstance(line, MarError):
+                bad.append(line)
+            yield "\n" if isinstance(line, MarError) else line
+
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
+    reader = csv.reader(lines(), delimiter=separator, strict=True)
+    header: list[str] = []
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            yield MarError(f"{path}:{number}: not valid CSV or TSV ({error}). Quote cells as CSV does.")
+            continue
+        if not header:
+            header = [name.strip() for name in cells]
+            if header and (not all(header) or len(set(header)) < len(header)):
+                yield MarError(
+                    f"{path}:{number}: the header must name every column, each once; it is {header}."
+                )
+                break
+        elif len(cells) == len(header):
+            yield Row(f"{path}:{number}", dict(zip(header, map(TsvCell, cells), strict=True)))
+        elif cells:
+            yield MarError(
+                f"{path}:{number}: has {len(cells)} cells, and the header names {len(header)} columns. Quote "
+                "cells that hold the separator or a line break."
             )
-        return path
-    package, _, inner = name.removeprefix("package:").partition("/")
+    yield from bad
+
+
+def _parquet_rows(path: Path) -> Iterator[Row | MarError]:
+    import pyarrow as pa  # lazy: pyarrow
+    from pyarrow.parquet import ParquetFile  # lazy: pyarrow
+
+    number = 0
+    try:
+        with ParquetFile(path, memory_map=True) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                yield MarError(f"{path}: columns repeat: {', '.join(names)}. Rename one, or leave it out.")
+                return
+            for batch in file.iter_batches(batch_size=4096):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(f"{path}, row {number}", values)
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # a date may be beyond Python's
+        yield MarError(f"{path}, row {number + 1}: not readable as Parquet ({one_line(error)}).")
+
+
+def _dataset_rows(name: str, data: Any) -> Iterator[Row]:
+    # Numbers of NLI's classes differ between data sets; their names do not.
+    named = {
+        column: feature
+        for column, feature in (data.features or {}).items()
+        if "entailment" in (getattr(feature, "names", None) or ())
+    }
+    for number, values in enumerate(data, 1):
+        classes = {c: f.int2str(values[c]) for c, f in named.items() if (values[c] or 0) >= 0}
+        yield Row(f"{name}, row {number}", {**values, **classes})
+
+
+def _is_saved(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+
+
+def _saved(path: Path, table: str) -> Any:
+    from datasets import DatasetDict, load_from_disk  # lazy: datasets
+
+    data = load_from_disk(str(path))
+    return data[_split(str(path), list(data), table)] if isinstance(data, DatasetDict) else data
+
+
+def _split(name: str, splits: Sequence[str], table: str) -> str:
+    wanted = [split for split in (table, *SPLITS) if split in splits]
+    if not wanted:
+        raise MarError(f"{name} has the splits {', '.join(splits)}; name one of them: hub:ORG/NAME:SPLIT.")
+    return wanted[0]
+
+
+def _packaged(name: str) -> Path:
+    package, _, inner = name.removeprefix(PACKAGE).partition("/")
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):  # a parent package is missing, or the name is not one of a package
         spec = None
     if spec is None or spec.origin is None:
-        raise DataError(f"The data {name} belongs to the package {package}, which is not installed.")
+        raise MarError(f"The data {name} belong to the package {package}, which is not installed.")
     root = Path(spec.origin).parent
     # In a wheel the data are inside the package, in a checkout at the top of the repository.
     for candidate in (root / "_tasks" / inner, root.parent.parent / "tasks" / inner):
         if candidate.exists():
             return candidate
-    raise DataError(f"The installed {package} has no data {inner}; reinstall it.")
+    raise MarError(f"The installed {package} has no data {inner}; reinstall it.")
 
 
-def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows of a file with their places; its suffix gives the format, by default JSONL.
-
-    Raises:
-        DataError: The file is missing, damaged, or not of the format that its suffix names.
-    """
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if kind == ".parquet":
-        yield from parquet_rows(path, position)
-    elif kind in SEPARATORS:
-        yield from separated_rows(path, SEPARATORS[kind], position)
-    else:
-        for number, row in json_rows(path, position):
-            yield f"{path}:{number}", row
+def _suffix(path: Path) -> str:
+    return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a Parquet file with their places.
-
-    Raises:
-        DataError: The file is missing, damaged or not a Parquet file.
-    """
-    number = 0
-    with _readable(path, "a Parquet file"), ParquetFile(path) as file:
-        column = repeated(file.schema_arrow.names)
-        if column is not None:
-            raise DataError(f"{path}: the column {column!r} occurs twice. Rename one, or leave it out.")
-        bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
-        for batch in file.iter_batches(batch_size=2**13):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{path}, row {number}", row
-            if position is not None:
-                position.done += batch.num_rows * bytes_per_row
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
-def hub_data(name: str) -> Any:
-    """Return data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named.
-
-    Raises:
-        DataError: The data set could not be loaded.
-    """
-    from datasets import load_dataset  # lazy: datasets
-
-    path, *rest = name.removeprefix("hub:").split(":")
-    path, _, revision = path.partition("@")
-    config, split = (rest[0], rest[1]) if len(rest) > 1 else (None, rest[0] if rest else "train")
-    try:
-        check_dataset(path)
-        return load_dataset(path, config, split=split, revision=revision or None)
-    except Exception as error:  # datasets raises many kinds
-        raise DataError(
-            f"{name} could not be loaded ({type(error).__name__}: {str(error)[:200]}). Check the name and "
-            "the network, or download it and give the file."
-        ) from error
+def _start(path: Path) -> str:
+    with _opened(path) as stream:
+        return str(stream.read(64).decode("utf-8", "ignore").removeprefix("\ufeff"))
 
 
-def hub_rows(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a data set of the Hub with their places."""
-    # Numbers of NLI's classes differ between data sets; their names do not.
-    named = {
-        column: feature
-        for column, feature in data.features.items()
-        if "entailment" in (getattr(feature, "names", None) or ())
-    }
-    for number, row in enumerate(data, 1):
-        classes = {c: f.int2str(row[c]) for c, f in named.items() if isinstance(row[c], int) and row[c] >= 0}
-        yield f"{name}, row {number}", {**row, **classes}
-
-
-def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a JSONL file, maybe gzipped, with their line numbers.
-
-    Raises:
-        DataError: The file is missing or damaged, or a line is not a JSON object.
-    """
-    if not path.is_file():
-        raise DataError(
-            f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl."
-        )
-    with _readable(path), path.open("rb") as raw:
-        tell = _position_counter(raw, position)
-        for number, line in enumerate(_content(path, raw), 1):
-            if number % 4096 == 0:
-                tell()
-            if not line.strip():
-                continue
+def text_lines(path: Path) -> Iterator[tuple[int, str | MarError]]:
+    """Yield the lines of a text file with their numbers; an error for a line in another encoding."""
+    with _opened(path) as stream:
+        encoding = _encoding(stream.read(SAMPLE_BYTES))
+        stream.seek(0)
+        for number, line in enumerate(stream, 1):
             try:
-                row = json.loads(line.decode())
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path}:{number}: not a JSON object ({error}).") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
-            yield number, row
-        tell()
+                yield number, line.decode(encoding).removeprefix("\ufeff" if number == 1 else "")
+            except UnicodeDecodeError as error:
+                yield number, MarError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line.")
 
 
-def separated_rows(
-    path: Path, separator: str, position: Position | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
-
-    Raises:
-        DataError: The file is missing, damaged or not UTF-8, it has no header, or a row has another number of
-            fields.
-    """
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are not a mistake here
-    with _readable(path), path.open("rb") as raw:
-        tell = _position_counter(raw, position)
-        text = io.TextIOWrapper(_content(path, raw), encoding="utf-8-sig", newline="")
-        lines = csv.reader(text, delimiter=separator, strict=True)
-        try:
-            header = [name.strip() for name in next(lines, [])]
-            if not all(header) or len(set(header)) < max(len(header), 1):
-                raise DataError(
-                    f"{path}:1: the first line of a CSV or TSV file names its columns, each once; it is "
-                    f"{header}."
-                )
-            for fields in lines:
-                if not fields:
-                    continue
-                if len(fields) != len(header):
-                    raise DataError(
-                        f"{path}:{lines.line_num}: has {len(fields)} fields, and the header names "
-                        f"{len(header)} columns. Quote fields that hold the separator or a line break."
-                    )
-                row = {name: field for name, field in zip(header, fields, strict=True) if field}
-                yield f"{path}:{lines.line_num}", row
-                tell()
-        except UnicodeDecodeError as error:  # text is decoded block by block, so the line is not known
-            raise DataError(
-                f"{path}: is not UTF-8 after line {lines.line_num} ({error}). Save it as UTF-8."
-            ) from error
-        except csv.Error as error:
-            raise DataError(
-                f"{path}:{lines.line_num}: this line is not valid CSV or TSV ({error})."
-            ) from error
+def _encoding(sample: bytes) -> str:
+    """Return `gb18030` if no line beyond ASCII is UTF-8 and all are GB18030, else `utf-8`."""
+    lines = sample.split(b"\n")
+    whole = lines[:-1] if len(sample) == SAMPLE_BYTES else lines
+    beyond = [line for line in whole if not line.isascii()]
+    is_gb = bool(beyond) and all(_decodes(line, "gb18030") and not _decodes(line, "utf-8") for line in beyond)
+    return "gb18030" if is_gb else "utf-8"
 
 
-@contextmanager
-def _readable(path: Path, form: str = "") -> Iterator[None]:
-    """Turn errors for a file that is missing or damaged into one that names it."""
-    form = form or ("a gzip file" if path.suffix == ".gz" else "a file")
+def _decodes(line: bytes, encoding: str) -> bool:
     try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing. Give a file that exists.") from error
-    except (OSError, EOFError, zlib.error, ArrowException, UnicodeDecodeError) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"{path} cannot be read as {form} ({reason}). Copy or write it again.") from error
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
-def _content(path: Path, raw: BinaryIO) -> Any:
-    return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+def _checked(place: str, text: str) -> Row | MarError:
+    content = parsed_json(place, text)
+    if isinstance(content, MarError):
+        return content
+    return Row(place, content) if isinstance(content, dict) else _no_object(place, content)
 
 
-def _position_counter(raw: BinaryIO, position: Position | None) -> Callable[[], None]:
-    """Add the bytes read since the last call to a position."""
-    last = 0
+def _no_object(place: str, content: Any) -> MarError:
+    return MarError(f"{place}: expected a JSON object, got {type(content).__name__}.")
 
-    def tell() -> None:
-        nonlocal last
-        if position is not None:
-            now = raw.tell()
-            position.done += now - last
-            last = now
 
-    return tell
+def parsed_json(place: str, text: str) -> Any:
+    """Return the content of JSON, or an error."""
+    try:
+        content = _DECODER.decode(text.strip())
+        if "\\ud" in text or "\\uD" in text:  # half of a surrogate pair is not text
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError:
+        return MarError(f"{place}: JSON nested too deeply.")
+    except ValueError as error:
+        return MarError(f"{place}: not JSON ({one_line(error)}).")
+    return content
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys do not repeat; JSON readers would keep the last of equal ones."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+    return content
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_refused)

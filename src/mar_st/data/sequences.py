@@ -7,6 +7,7 @@ texts once, in memory or in a mapped file, and make Python objects of the reques
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
-from mar_st.data.arrow import ROWS_PER_READ, forget_pages
-from mar_st.data.records import DataError, Triple
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,11 +36,30 @@ TRIPLES_SCHEMA = pa.schema(
 #: Column of a table of texts.
 TEXTS_SCHEMA = pa.schema([("text", pa.string())])
 
-#: Bytes of text after which a pass over a mapped file releases the pages that it has read.
-RELEASE_BYTES = 2**26
+#: Rows of a record batch.
+ROWS_PER_READ = 8192
 
-#: Chunks of a mapped file after which taking rows releases the pages that it has read.
-RELEASE_CHUNKS = 128
+#: Number of a text that is missing.
+NO_TEXT = -1
+
+
+@dataclass(frozen=True)
+class Triple:
+    """A query with texts that answer it and texts that only seem to.
+
+    Attributes:
+        query: The bare query.
+        positives: Documents that answer it.
+        negatives: Hard negatives.
+        instruction: Prefix of the query in training, instead of a prompt; includes separators.
+        source: Origin of the row, if the row names it.
+    """
+
+    query: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...] = ()
+    instruction: str = ""
+    source: str = ""
 
 
 class Texts(Sequence[str]):
@@ -50,7 +70,7 @@ class Texts(Sequence[str]):
         rows: Indices of the texts to include, counted over all arrays, in order; `None`: all.
     """
 
-    def __init__(self, chunks: Sequence[pa.Array], rows: np.ndarray | None = None) -> None:
+    def __init__(self, chunks: Iterable[pa.Array], rows: np.ndarray | None = None) -> None:
         self.chunks = [chunk for chunk in chunks if len(chunk)]
         self.rows = rows
         self._ends = np.cumsum([len(chunk) for chunk in self.chunks], dtype=np.int64)
@@ -60,33 +80,30 @@ class Texts(Sequence[str]):
         """Return the same texts; those that are not in Arrow arrays yet are copied."""
         if isinstance(texts, Texts):
             return texts
-        return cls([batch.column(0) for batch in batches(texts, TEXTS_SCHEMA)])
+        return cls(batch.column(0) for batch in batches(texts, TEXTS_SCHEMA))
 
     @classmethod
-    def joined(cls, parts: Sequence[Sequence[str]]) -> Texts:
+    def joined(cls, parts: Iterable[Iterable[str]]) -> Texts:
         """Concatenate several sequences."""
         sequences = [cls.of(part) for part in parts]
-        if all(part.rows is None for part in sequences):
-            return cls([chunk for part in sequences for chunk in part.chunks])
-        starts = np.cumsum([0, *(part.stored for part in sequences)])
+        starts = np.cumsum([0, *(part._stored for part in sequences)])
         rows = [part.numbers() + start for part, start in zip(sequences, starts[:-1], strict=True)]
         return cls([chunk for part in sequences for chunk in part.chunks], np.concatenate(rows))
 
     @property
-    def stored(self) -> int:
-        """Return the number of texts in the arrays."""
+    def _stored(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def numbers(self) -> np.ndarray:
         """Return the number in the arrays of each text."""
-        return np.arange(self.stored) if self.rows is None else self.rows
+        return np.arange(self._stored) if self.rows is None else self.rows
 
     def select(self, rows: np.ndarray) -> Texts:
         """Return some of the texts, by row number."""
         return Texts(self.chunks, rows if self.rows is None else self.rows[rows])
 
     def __len__(self) -> int:
-        return self.stored if self.rows is None else len(self.rows)
+        return self._stored if self.rows is None else len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -107,66 +124,52 @@ class Texts(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        return f"Texts({list(islice(self, 3))!r}, ... {len(self)} in all)"
-
     def take(self, rows: np.ndarray) -> list[str]:
-        """Return some of the texts as a list, by row number."""
-        stored = np.asarray(rows) if self.rows is None else self.rows[rows]
-        texts: list[str] = self.gathered(stored).to_pylist()
+        """Return some of the texts as a list, by row number; `None` for `NO_TEXT`."""
+        texts: list[str] = self.gathered(rows).to_pylist()
         return texts
 
-    def blocks(self) -> Iterator[pa.Array]:
-        """Yield all texts in order, as string arrays of some thousands; for walks, see `forget_pages`."""
-        walked = 0
-        for block in self._blocks():
-            yield block
-            walked += block.nbytes
-            if walked > RELEASE_BYTES:
-                forget_pages()
-                walked = 0
-        forget_pages()
-
-    def missing(self) -> np.ndarray:
-        """Return True if a text is null, `(n,)` bool."""
-        nulls = [np.asarray(chunk.is_null()) for chunk in self.chunks]
-        stored = np.concatenate(nulls) if nulls else np.empty(0, dtype=bool)
-        return stored if self.rows is None else stored[self.rows]
-
-    def lengths(self) -> np.ndarray:
-        """Return the characters of each text, `(n,)` int32."""
-        parts = [pc.fill_null(pc.utf8_length(block), 0).to_numpy() for block in self.blocks()]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
-
-    def table(self, name: str) -> pa.Table:
-        """Return the arrays as the only column of a table; `rows` is left to the caller."""
-        return pa.table({name: pa.chunked_array(self.chunks, pa.string())})
-
-    def _blocks(self) -> Iterator[pa.Array]:
-        if self.rows is None:
-            yield from self.chunks
-            return
-        for start in range(0, len(self.rows), ROWS_PER_READ):
-            yield self.gathered(self.rows[start : start + ROWS_PER_READ])
-
-    def gathered(self, stored: np.ndarray) -> pa.Array:
-        """Return a string array of some texts, by their numbers in the arrays."""
-        if not len(stored):
-            return pa.array([], pa.string())
+    def gathered(self, rows: np.ndarray) -> pa.Array:
+        """Return some of the texts as an array, by row number; null for `NO_TEXT`."""
+        rows = np.asarray(rows)
+        missing = rows == NO_TEXT
+        if not len(rows) or missing.all():
+            return pa.nulls(len(rows), pa.string())
+        places = np.where(missing, 0, rows)
+        stored = places if self.rows is None else self.rows[places]
         of_chunk = np.searchsorted(self._ends, stored, side="right")
         order = np.argsort(of_chunk, kind="stable")
         numbers, firsts = np.unique(of_chunk[order], return_index=True)
         parts = []
-        for turn, (number, places) in enumerate(
-            zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True), 1
-        ):
+        for number, own in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
             start = self._ends[number] - len(self.chunks[number])
-            parts.append(self.chunks[number].take(pa.array(stored[places] - start)))
-            if turn % RELEASE_CHUNKS == 0:  # the kernel maps sixteen pages for each that is read
-                forget_pages()
+            parts.append(self.chunks[number].take(pa.array(stored[own] - start)))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(back))
+        texts = pa.concat_arrays(parts).take(pa.array(back))
+        return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
+
+    def blocks(self) -> Iterator[pa.Array]:
+        """Yield all texts in order, as string arrays of some thousands."""
+        if self.rows is None:
+            yield from self.chunks
+            return
+        for start in range(0, len(self.rows), ROWS_PER_READ):
+            yield self.gathered(np.arange(start, min(start + ROWS_PER_READ, len(self.rows))))
+
+    def missing(self) -> np.ndarray:
+        """Return True if a text is null, `(n,)` bool."""
+        parts = [np.asarray(block.is_null()) for block in self.blocks()]
+        return np.concatenate([np.empty(0, dtype=bool), *parts])
+
+    def lengths(self) -> np.ndarray:
+        """Return the characters of each text, `(n,)` int32."""
+        parts = [pc.fill_null(pc.utf8_length(block), 0).to_numpy() for block in self.blocks()]
+        return np.concatenate([np.empty(0, dtype=np.int32), *parts])
+
+    def table(self, name: str) -> pa.Table:
+        """Return the arrays as the only column of a table; `rows` is left to the caller."""
+        return pa.table({name: pa.chunked_array(self.chunks, pa.string())})
 
 
 class Triples(Sequence[Triple]):
@@ -197,33 +200,21 @@ class Triples(Sequence[Triple]):
     def __getitem__(self, index: int | slice) -> Triple | Triples:
         rows = range(len(self))[index]
         if isinstance(rows, int):
-            return next(iter(_triples(self.table.slice(rows, 1).to_batches()[0])))
-        if rows.step == 1:
-            return Triples(self.table.slice(rows.start, len(rows)))
-        return Triples.of([self[row] for row in rows])
+            return next(iter(Triples(self.table.slice(rows, 1))))
+        return Triples(self.table.take(pa.array(rows, pa.int64())))
 
     def __iter__(self) -> Iterator[Triple]:
-        for batch in self.batches():
-            yield from _triples(batch)
+        for batch in self.table.to_batches():
+            for query, documents, positives, instruction, source in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
+                own, others = tuple(documents[:positives]), tuple(documents[positives:])
+                yield Triple(query, own, others, instruction, source)
 
     def __eq__(self, other: object) -> bool:
         return _equal(self, other)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Triples({list(islice(self, 3))!r}, ... {len(self)} in all)"
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order; for walks, see `forget_pages`."""
-        walked = 0
-        for batch in self.table.to_batches():
-            yield batch
-            walked += batch.nbytes
-            if walked > RELEASE_BYTES:
-                forget_pages()
-                walked = 0
-        forget_pages()
 
     @cached_property
     def queries(self) -> Texts:
@@ -238,23 +229,33 @@ class Triples(Sequence[Triple]):
     @cached_property
     def instructed(self) -> int:
         """Return the number of triples with an instruction."""
-        return int(sum(pc.sum(pc.not_equal(c, "")).as_py() or 0 for c in self.instructions.chunks))
+        return int(pc.sum(pc.not_equal(self.table.column("instruction"), "")).as_py() or 0)
 
     @cached_property
     def documents(self) -> Texts:
         """Return documents of all triples: positives, then negatives of the first, those of the next, ..."""
-        return Texts([chunk.flatten() for chunk in self.table.column("documents").chunks])
+        return Texts(chunk.flatten() for chunk in self.table.column("documents").chunks)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Return the number of the first document of each triple, and the number of all, `(n + 1,)`."""
+        return np.concatenate([[0], np.cumsum(self.positives.astype(np.int64) + self.negatives)])
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """Return the triple of each document."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def is_positive(self) -> np.ndarray:
+        """Return True for the documents that are positives."""
+        own: np.ndarray = np.arange(self.starts[-1]) - self.starts[self.owners] < self.positives[self.owners]
+        return own
 
     @property
     def texts(self) -> Texts:
         """Return all texts: the query of the first triple, its documents, the query of the next, ..."""
-        ends = np.cumsum(self.positives.astype(np.int64) + self.negatives)
-        of_queries = ends + np.arange(len(self)) - (self.positives + self.negatives)
-        rows = np.empty(len(self) + len(self.documents), dtype=np.int64)
-        is_query = np.zeros(len(rows), dtype=bool)
-        is_query[of_queries] = True
-        rows[is_query] = np.arange(len(self))
-        rows[~is_query] = np.arange(len(self.documents)) + len(self)
+        rows = np.insert(np.arange(self.starts[-1]) + len(self), self.starts[:-1], np.arange(len(self)))
         return Texts([*self.queries.chunks, *self.documents.chunks], rows)
 
     @cached_property
@@ -272,42 +273,52 @@ class Triples(Sequence[Triple]):
 
 
 def batches(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches of triples (`TRIPLES_SCHEMA`) or texts (`TEXTS_SCHEMA`).
-
-    Raises:
-        DataError: A text is not valid Unicode, or not a text.
-    """
+    """Yield record batches of triples (`TRIPLES_SCHEMA`) or texts (`TEXTS_SCHEMA`)."""
     remaining = iter(rows)
     while block := list(islice(remaining, ROWS_PER_READ)):
-        columns = _columns(block) if schema is TRIPLES_SCHEMA else [block]
+        columns = [block]
+        if schema is TRIPLES_SCHEMA:
+            columns = [
+                [triple.query for triple in block],
+                [[*triple.positives, *triple.negatives] for triple in block],
+                [len(triple.positives) for triple in block],
+                [triple.instruction for triple in block],
+                [triple.source for triple in block],
+            ]
         try:
             arrays = [pa.array(c, kind.type) for c, kind in zip(columns, schema, strict=True)]
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"The text {error.object[:30]!r} is not valid Unicode ({error.reason})."
-            ) from error
-        except pa.ArrowException as error:
-            raise DataError(
-                f"Queries and documents should be texts; got something else ({error})."
-            ) from error
+        except (UnicodeEncodeError, pa.ArrowException) as error:
+            raise MarError(f"Queries and documents should be texts in valid Unicode ({error}).") from error
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _columns(block: Sequence[Triple]) -> list[list[Any]]:
-    return [
-        [triple.query for triple in block],
-        [[*triple.positives, *triple.negatives] for triple in block],
-        [len(triple.positives) for triple in block],
-        [triple.instruction for triple in block],
-        [triple.source for triple in block],
+def distinct(*parts: Sequence[str]) -> Texts:
+    """Return the texts of some sequences, each once, in the order of their first occurrence."""
+    return numbered(*parts)[0]
+
+
+def numbered(*parts: Sequence[str]) -> tuple[Texts, list[np.ndarray]]:
+    """Return the distinct texts of some sequences, and for each sequence the numbers of its texts."""
+    texts = Texts.joined(parts)
+    _, firsts, group = np.unique(digests(texts)[:, 0], return_index=True, return_inverse=True)
+    places = np.argsort(np.argsort(firsts))[group]
+    return texts.select(np.sort(firsts)), np.split(places, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def distinct_texts(triples: Sequence[Triple]) -> tuple[Texts, Texts]:
+    """Return all distinct queries and all distinct documents of the data, in order of first occurrence."""
+    table = Triples.of(triples)
+    return distinct(table.queries), distinct(table.documents)
+
+
+def digests(texts: Sequence[str]) -> np.ndarray:
+    """Return 128 bits of each text, `(n, 2)` uint64: equal ones for equal texts."""
+    digest = xxhash.xxh3_128_digest
+    parts = [
+        b"".join(digest(text or b"") for text in block.cast(pa.binary()).to_pylist())
+        for block in Texts.of(texts).blocks()
     ]
-
-
-def _triples(batch: pa.RecordBatch) -> Iterator[Triple]:
-    for query, documents, positives, instruction, source in zip(
-        *(column.to_pylist() for column in batch.columns), strict=True
-    ):
-        yield Triple(query, tuple(documents[:positives]), tuple(documents[positives:]), instruction, source)
+    return np.frombuffer(b"".join(parts), dtype=np.uint64).reshape(-1, 2)
 
 
 def _equal(first: Sequence[Any], second: object) -> bool:

@@ -1,4 +1,4 @@
-"""Runs and judgements (qrels) in TREC's formats, and the runs of this project in JSON.
+"""Runs and judgements (qrels) in TREC's formats, and runs in JSON: query -> document -> score.
 
 A line of a run is `query Q0 document rank score tag`, one of qrels `query iteration document grade`, with
 blanks between the fields. As for `trec_eval`, scores order a run; ranks order equal scores and must not
@@ -8,32 +8,23 @@ contradict the others.
 from __future__ import annotations
 
 import json
-import math
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.data.rows import parsed_json, text_lines
 from mar_st.errors import MarError
 from mar_st.files import write_text
+from mar_st.text.values import TsvCell, as_number
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container
 
-__all__ = ["RunError", "check_run_name", "is_run", "lines_of", "read_run", "write_qrels", "write_run"]
+__all__ = ["check_run_name", "is_run", "read_run", "write_qrels", "write_run"]
 
-#: Suffixes of runs in TREC's format.
-TREC_SUFFIXES = (".trec", ".run")
-
-#: Suffixes of runs in JSON.
-JSON_SUFFIXES = (".json", ".jsonl")
-
-#: A rank with this many digits or more is refused; Python converts only some thousand digits.
-_TOO_MANY_DIGITS = 19
+TREC_SUFFIXES, JSON_SUFFIXES = (".trec", ".run"), (".json", ".jsonl")
 
 Run = dict[str, dict[str, float]]
-
-
-class RunError(MarError):
-    """A run or qrels cannot be read or written; the message names file and line."""
 
 
 def is_run(name: str | Path) -> bool:
@@ -42,19 +33,13 @@ def is_run(name: str | Path) -> bool:
 
 
 def check_run_name(path: Path) -> None:
-    """Refuse a name whose suffix does not tell the format, before anything is computed.
-
-    Raises:
-        RunError: The suffix is unknown.
-    """
+    """Refuse a name whose suffix does not tell the format, before anything is computed."""
     if not is_run(path):
-        raise RunError(f"{path}: name a run *.trec or *.run (TREC) or *.json; the suffix decides its format.")
+        raise MarError(f"{path}: name a run *.trec or *.run (TREC) or *.json; the suffix decides its format.")
 
 
 def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
-    """Write a run in the format that the suffix names; the file appears only when it is complete.
-
-    Scores are written so that reading gives the same numbers.
+    """Write a run in the format that the suffix names, with scores that are read as the same numbers.
 
     Args:
         path: File to write; `.trec` and `.run` are TREC's format, `.json` and `.jsonl` one JSON object.
@@ -62,34 +47,35 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         tag: Name of the system, at the end of each line of TREC's format.
 
     Raises:
-        RunError: The suffix is unknown; in TREC's format also if an id or the tag is empty or holds blanks.
+        MarError: The suffix is unknown; in TREC's format also if an id or the tag is empty or holds blanks.
     """
     check_run_name(path)
     if path.suffix.lower() in JSON_SUFFIXES:
         write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
         return
-    _check_words(path, tag)
     lines = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda entry: -entry[1])
         for rank, (document, score) in enumerate(ranked, 1):
-            _check_words(path, query, document)
-            lines.append(f"{query} Q0 {document} {rank} {float(score)!r} {tag}\n")
-    write_text(path, "".join(lines))
+            lines.append((query, "Q0", document, str(rank), repr(float(score)), tag))
+    _write_lines(path, lines)
 
 
 def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
-    """Write judgements in TREC's format; the file appears only when it is complete.
+    """Write judgements in TREC's format.
 
     Raises:
-        RunError: An id is empty or holds blanks.
+        MarError: An id is empty or holds blanks.
     """
-    lines = []
-    for query, grades in qrels.items():
-        for document, grade in grades.items():
-            _check_words(path, query, document)
-            lines.append(f"{query} 0 {document} {grade}\n")
-    write_text(path, "".join(lines))
+    rows = ((query, document, grade) for query, grades in qrels.items() for document, grade in grades.items())
+    _write_lines(path, [(query, "0", document, str(grade)) for query, document, grade in rows])
+
+
+def _write_lines(path: Path, lines: list[tuple[str, ...]]) -> None:
+    for word in {word for line in lines for word in line}:
+        if word.split() != [word]:
+            raise MarError(f"{path}: TREC's format cannot hold the id {word!r}: it is empty or has blanks.")
+    write_text(path, "".join(" ".join(line) + "\n" for line in lines))
 
 
 def read_run(
@@ -111,142 +97,78 @@ def read_run(
         subset: Subset of mteb's predictions.
 
     Raises:
-        RunError: No such file, not a run, unknown or repeated ids, a score that is not a finite number, ranks
-            that repeat or contradict the scores; the message names the line, or in JSON the query.
+        MarError: No such file, not a run, unknown or repeated ids, a score that is not a finite number, ranks
+            that contradict the scores; the message names the line, or in JSON the query.
     """
     check_run_name(path)
     if not path.is_file():
-        raise RunError(f"There is no run {path}.")
-    known = (queries, documents)
+        raise MarError(f"There is no run {path}.")
     is_json = path.suffix.lower() in JSON_SUFFIXES
-    run = _read_json(path, known, split, subset) if is_json else _read_trec(path, known)
+    run = _json_run(path, split, subset) if is_json else _trec_run(path)
+    for query, scores in run.items():
+        for kind, known, names in (("query", queries, [query]), ("document", documents, scores)):
+            unknown = next((name for name in names if known is not None and name not in known), None)
+            if unknown is not None:
+                raise MarError(f"{path}, query {query!r}: there is no {kind} {unknown!r} in these data.")
     if not run:
-        raise RunError(f"{path} holds no results.")
+        raise MarError(f"{path} holds no results.")
     return run
 
 
-def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | None]) -> Run:
-    by_query: dict[str, dict[str, tuple[float, int, int]]] = {}
-    ranks: dict[str, dict[int, int]] = {}
-    for number, words in lines_of(path, 6, "query Q0 document rank score tag"):
-        query, _, document, rank_text, score_text, _ = words
-        where = f"{path}:{number}"
-        _check_known(where, query, document, known)
-        if not (rank_text.isascii() and rank_text.isdigit() and len(rank_text) < _TOO_MANY_DIGITS):
-            raise RunError(f"{where}: the rank must be a whole number from 0, got {rank_text[:40]!r}.")
-        score, rank = _score(where, score_text), int(rank_text)
-        results, taken = by_query.setdefault(query, {}), ranks.setdefault(query, {})
+def _trec_run(path: Path) -> Run:
+    ranked: dict[str, dict[str, tuple[int, float, str]]] = {}
+    for number, line in text_lines(path):
+        if isinstance(line, MarError):
+            raise line
+        place, words = f"{path}:{number}", line.split()
+        if not words:
+            continue
+        if len(words) != 6:
+            raise MarError(
+                f"{place}: expected query, Q0, document, rank, score and tag; got {len(words)} words."
+            )
+        query, _, document, rank, value, _ = words
+        score = as_number(TsvCell(value))
+        if score is None or not (rank.isascii() and rank.isdigit() and len(rank) < 19):
+            raise MarError(
+                f"{place}: expected a rank from 0 and a finite score; got {rank[:40]!r}, {value!r}."
+            )
+        results = ranked.setdefault(query, {})
         if document in results:
-            first = results[document][2]
-            raise RunError(
-                f"{where}: document {document!r} of query {query!r} again (first in line {first})."
-            )
-        if rank in taken:
-            raise RunError(f"{where}: rank {rank} of query {query!r} again (first in line {taken[rank]}).")
-        results[document], taken[rank] = (score, rank, number), number
-    return {query: _ordered(path, query, results) for query, results in by_query.items()}
+            raise MarError(f"{place}: document {document!r} of query {query!r} again.")
+        results[document] = (int(rank), score, place)
+    run = {}
+    for query, results in ranked.items():
+        ordered = sorted(results.items(), key=lambda entry: entry[1][0])
+        for (_, (_, before, _)), (_, (rank, score, place)) in pairwise(ordered):
+            if score > before:
+                raise MarError(
+                    f"{place}: rank {rank} of query {query!r} has the score {score!r}, above {before!r} of "
+                    "the rank before. Runs are ordered by score, highest first; turn the sign of distances."
+                )
+        run[query] = {document: score for document, (_, score, _) in ordered}
+    return run
 
 
-def _ordered(path: Path, query: str, results: dict[str, tuple[float, int, int]]) -> dict[str, float]:
-    """Return the documents of a query by rank; refuses scores that rise with it."""
-    before = math.inf
-    ordered = {}
-    for document, (score, rank, number) in sorted(results.items(), key=lambda entry: entry[1][1]):
-        if score > before:
-            raise RunError(
-                f"{path}:{number}: rank {rank} of query {query!r} has the score {score!r}, above {before!r} "
-                "of the rank before it. Runs are ordered by score, highest first; turn the sign of distances."
-            )
-        ordered[document] = before = score
-    return ordered
-
-
-def _read_json(
-    path: Path, known: tuple[Container[str] | None, Container[str] | None], split: str | None, subset: str
-) -> Run:
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text, object_pairs_hook=_once)
-        if "\\u" in text:  # half of a surrogate pair cannot be written to a file
-            json.dumps(content, ensure_ascii=False).encode()
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} is not JSON: {error}") from None
+def _json_run(path: Path, split: str | None, subset: str) -> Run:
+    content: Any = parsed_json(str(path), path.read_text(encoding="utf-8-sig", errors="replace"))
+    if isinstance(content, MarError):
+        raise content
     if isinstance(content, dict) and "mteb_model_meta" in content:
-        content = _predictions(path, content, split, subset)
+        splits = content.get(subset)
+        names = list(splits) if isinstance(splits, dict) else []
+        chosen = names[0] if split is None and len(names) == 1 else split
+        if chosen not in names:
+            raise MarError(
+                f"{path}: the subset {subset!r} has the splits {', '.join(names) or 'none'}; choose one."
+            )
+        content = splits[chosen]
     if not isinstance(content, dict) or not all(isinstance(results, dict) for results in content.values()):
-        raise RunError(f"{path}: expected an object of query to document to score.")
-    run: Run = {}
+        raise MarError(f"{path}: expected an object of query to document to score.")
+    run = {}
     for query, results in content.items():
-        where = f"{path}, query {query!r}"
-        scores = {}
-        for document, score in results.items():
-            _check_known(where, query, document, known)
-            scores[document] = _score(where, score)
+        scores = {document: as_number(score) for document, score in results.items()}
+        if None in scores.values():
+            raise MarError(f"{path}, query {query!r}: a score must be a finite number.")
         run[query] = dict(sorted(scores.items(), key=lambda entry: -entry[1]))
     return run
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose keys do not repeat; JSON readers would keep the last of equal ones."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object"
-        )
-    return content
-
-
-def _predictions(path: Path, content: dict[str, Any], split: str | None, subset: str) -> Any:
-    """Return the run in a file of mteb's predictions."""
-    splits = content.get(subset)
-    if not isinstance(splits, dict):
-        names = ", ".join(sorted(set(content) - {"mteb_model_meta"}))
-        raise RunError(f"{path} has no subset {subset!r}; it has {names or 'none'}.")
-    if split is None and len(splits) == 1:
-        return next(iter(splits.values()))
-    if split not in splits:
-        raise RunError(f"{path} has the splits {', '.join(splits)}; choose one of them.")
-    return splits[split]
-
-
-def lines_of(path: Path, columns: int, form: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and words of every line that is not blank.
-
-    Raises:
-        RunError: A line has another number of words, or is not UTF-8.
-    """
-    with path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
-            try:
-                words = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8").split()
-            except UnicodeDecodeError:
-                raise RunError(f"{path}:{number}: not valid UTF-8.") from None
-            if words and len(words) != columns:
-                raise RunError(f"{path}:{number}: expected {columns} columns ({form}), got {len(words)}.")
-            if words:
-                yield number, words
-
-
-def _check_known(
-    where: str, query: str, document: str, known: tuple[Container[str] | None, Container[str] | None]
-) -> None:
-    for kind, name, allowed in (("query", query, known[0]), ("document", document, known[1])):
-        if allowed is not None and name not in allowed:
-            raise RunError(f"{where}: there is no {kind} {name!r} in the data that the run is used with.")
-
-
-def _score(where: str, value: Any) -> float:
-    try:
-        score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        score = math.nan
-    if not math.isfinite(score):
-        raise RunError(f"{where}: the score must be a finite number, got {value!r}.")
-    return score
-
-
-def _check_words(path: Path, *words: str) -> None:
-    for word in words:
-        if len(word.split()) != 1 or word != word.strip():
-            raise RunError(f"{path}: TREC's format cannot hold the id {word!r}: it is empty or has blanks.")

@@ -11,17 +11,17 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tqdm import tqdm
 
-from mar_st.data.rows import Position, file_rows, hub_data, hub_rows
+from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.files import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -30,16 +30,6 @@ FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 #: Fields that are not metadata.
 _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
-
-#: Files of a corpus in a folder, in order of preference.
-_FILE_PATTERNS = (
-    "corpus.jsonl",
-    "corpus.jsonl.gz",
-    "corpus.[ct]sv",
-    "corpus*.parquet",
-    "corpus/*.parquet",
-    "*.parquet",
-)
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.9
@@ -84,28 +74,7 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
 
 
 def _rows(source: str | Path) -> Iterator[tuple[str, Any]]:
-    if str(source).startswith("hub:"):
-        yield from hub_rows(str(source), hub_data(str(source)))
-        return
-    path = Path(source).expanduser()
-    if (path / "dataset_info.json").is_file():
-        from datasets import load_from_disk  # lazy: datasets
-
-        yield from (
-            (f"{path}, row {row}", content) for row, content in enumerate(load_from_disk(str(path)), 1)
-        )
-        return
-    files = [path] if path.is_file() else []
-    if path.is_dir():
-        found = (sorted(path.glob(pattern)) for pattern in _FILE_PATTERNS)
-        files = next((names for names in found if names), [])
-    if not files:
-        raise MarError(
-            f"There is no corpus at {source}. Give a JSONL, CSV or Parquet file, a folder that holds "
-            "corpus.jsonl or corpus.parquet, or hub:ORG/NAME:SPLIT."
-        )
-    for file in files:
-        yield from file_rows(file, Position())
+    yield from ((row.place, row.values) for row in read_rows(source, table="corpus"))
 
 
 def _entry(place: str, row: dict[str, Any]) -> Entry:

@@ -155,7 +155,7 @@ def check_evaluation(evaluation: Evaluation) -> None:
     """Check before any training that the evaluation data exist.
 
     Raises:
-        DataError: The development set does not exist.
+        MarError: The development set does not exist.
         EvaluationError: mteb is not installed, or has no such task.
     """
     if evaluation.path is not None:
@@ -168,7 +168,7 @@ def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
     """Return the evaluator that a recipe asks for; `primary_metric` names the score that decides.
 
     Raises:
-        DataError: See `dev_evaluator`.
+        MarError: See `dev_evaluator`.
         TaskError: See `dev_evaluator`.
         EvaluationError: mteb is not installed, or has no such task.
     """
@@ -183,7 +183,7 @@ def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
             retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
 
     Raises:
-        DataError: A file is missing or broken; the message names file and line.
+        MarError: A file is missing or broken; the message names file and line.
         TaskError: The metric does not fit the task.
     """
     return DevEvaluator(

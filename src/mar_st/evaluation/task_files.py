@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.files.reading import NotUtf8Error, one_line, repeated, utf8_lines
 from mar_st.text.texts import join_document
 from mar_st.text.values import TsvCell, as_grade, as_id, as_number, as_text, is_document
@@ -32,7 +32,7 @@ def read_retrieval(folder: Path, split: str, *, rerank: bool) -> dict[str, Any]:
         a relevant document are left out.
 
     Raises:
-        DataError: A file is missing or broken; the message names file and line.
+        MarError: A file is missing or broken; the message names file and line.
     """
     corpus = _texts(folder / "corpus.jsonl", titles=True)
     all_queries = _texts(folder / "queries.jsonl", titles=False)
@@ -41,14 +41,14 @@ def read_retrieval(folder: Path, split: str, *, rerank: bool) -> dict[str, Any]:
     for place, query, document, grade in _qrels(folder, split):
         for what, key, known in (("query", query, all_queries), ("document", document, corpus)):
             if key not in known:
-                raise DataError(f"{place}: there is no {what} {key!r}.")
+                raise MarError(f"{place}: there is no {what} {key!r}.")
         if (query, document) in judged:
-            raise DataError(f"{place}: the document {document!r} is judged twice for the query {query!r}.")
+            raise MarError(f"{place}: the document {document!r} is judged twice for the query {query!r}.")
         judged.add((query, document))
         if grade > 0:
             qrels.setdefault(query, {})[document] = grade
     if not qrels:
-        raise DataError(f"{folder}: the qrels mark no document as relevant.")
+        raise MarError(f"{folder}: the qrels mark no document as relevant.")
     # Queries without a positive cannot be scored; mteb leaves them out as well.
     queries = {key: all_queries[key] for key in qrels}
     candidates: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def read_retrieval(folder: Path, split: str, *, rerank: bool) -> dict[str, Any]:
         candidates = _candidates(path, all_queries, corpus)
         missing = [key for key in queries if key not in candidates]
         if missing:
-            raise DataError(f"{path}: the query {missing[0]!r} has no candidates.")
+            raise MarError(f"{path}: the query {missing[0]!r} has no candidates.")
         candidates = {key: candidates[key] for key in queries}
         used = {document for listed in candidates.values() for document in listed}
         corpus = {key: text for key, text in corpus.items() if key in used}
@@ -71,35 +71,35 @@ def read_pairs(folder: Path, split: str) -> dict[str, Any]:
         `pairs` and `gold`, see `mar_st.evaluation.tasks.TaskData`.
 
     Raises:
-        DataError: The file is missing or broken, it is one of pair classification, or all pairs have one
+        MarError: The file is missing or broken, it is one of pair classification, or all pairs have one
             score.
     """
     pairs, gold = [], []
     for place, row in _rows(folder / f"{split}.jsonl"):
         if "label" in row and "score" not in row:
-            raise DataError(
+            raise MarError(
                 f"{place}: 'label' is a column of pair classification; only retrieval, reranking and STS can "
                 "be scored here. For STS, name the column 'score'."
             )
         first, second = as_text(row.get("sentence1")), as_text(row.get("sentence2"))
         value = as_number(row.get("score"))
         if first is None or second is None or value is None:
-            raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
+            raise MarError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
         pairs.append((first, second))
         gold.append(value)
     if len(set(gold)) < 2:
-        raise DataError(f"{folder}: all {len(gold)} pairs have one score; a correlation needs at least two.")
+        raise MarError(f"{folder}: all {len(gold)} pairs have one score; a correlation needs at least two.")
     return {"pairs": pairs, "gold": gold}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not empty, each with its number."""
     if not path.is_file():
-        raise DataError(f"{path} is missing.")
+        raise MarError(f"{path} is missing.")
     try:
         yield from ((number, line) for number, line in utf8_lines(path) if line.strip())
     except NotUtf8Error as error:
-        raise DataError(str(error)) from error
+        raise MarError(str(error)) from error
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -110,9 +110,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if "\\u" in line:
                 json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not a JSON object ({one_line(error)}).") from error
+            raise MarError(f"{path}:{number}: not a JSON object ({one_line(error)}).") from error
         if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
+            raise MarError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
         yield f"{path}:{number}", row
 
 
@@ -122,16 +122,16 @@ def _texts(path: Path, *, titles: bool) -> dict[str, str]:
     for place, row in _rows(path):
         name = "_id" if "_id" in row else "id"
         if name not in row or "text" not in row:
-            raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
+            raise MarError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
         key, text, title = as_id(row[name]), row["text"], (row.get("title") or "") if titles else ""
         if key is None:
-            raise DataError(f"{place}: {name!r} is a string that is not empty; got {row[name]!r}.")
+            raise MarError(f"{place}: {name!r} is a string that is not empty; got {row[name]!r}.")
         if not isinstance(text, str) or not isinstance(title, str):
-            raise DataError(f"{place}: 'text' and 'title' are strings.")
+            raise MarError(f"{place}: 'text' and 'title' are strings.")
         if not is_document(text, title):
-            raise DataError(f"{place}: the text of {key!r} is empty.")
+            raise MarError(f"{place}: the text of {key!r} is empty.")
         if key in texts:
-            raise DataError(f"{place}: the id {key!r} occurs twice.")
+            raise MarError(f"{place}: the id {key!r} occurs twice.")
         texts[key] = join_document({"title": title, "text": text})
     return texts
 
@@ -143,7 +143,7 @@ def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
             query, document = as_id(row.get("query-id")), as_id(row.get("corpus-id"))
             grade = as_grade(row.get("score"))
             if query is None or document is None or grade is None:
-                raise DataError(f"{place}: needs 'query-id', 'corpus-id' and 'score', a whole number.")
+                raise MarError(f"{place}: needs 'query-id', 'corpus-id' and 'score', a whole number.")
             yield place, query, document, grade
         return
     for number, line in _lines(path):
@@ -152,7 +152,7 @@ def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
             continue
         score = as_grade(TsvCell(cells[2])) if len(cells) == 3 else None
         if score is None:
-            raise DataError(
+            raise MarError(
                 f"{path}:{number}: needs query-id, corpus-id and score, a whole number; has {line!r}."
             )
         yield f"{path}:{number}", cells[0], cells[1], score
@@ -163,19 +163,19 @@ def _candidates(path: Path, queries: Mapping[str, str], corpus: Mapping[str, str
     for place, row in _rows(path):
         query, ids = as_id(row.get("query-id")), row.get("corpus-ids", [])
         if not isinstance(ids, list):
-            raise DataError(f"{place}: 'corpus-ids' is a list; got {type(ids).__name__}.")
+            raise MarError(f"{place}: 'corpus-ids' is a list; got {type(ids).__name__}.")
         if query is None or query not in queries:
-            raise DataError(f"{place}: there is no query {row.get('query-id')!r}.")
+            raise MarError(f"{place}: there is no query {row.get('query-id')!r}.")
         if query in candidates:
-            raise DataError(f"{place}: a second list for the query {query!r}.")
+            raise MarError(f"{place}: a second list for the query {query!r}.")
         if not ids:
-            raise DataError(f"{place}: no candidates.")
+            raise MarError(f"{place}: no candidates.")
         listed = [as_id(one) or "" for one in ids]
         for given, key in zip(ids, listed, strict=True):
             if key not in corpus:
-                raise DataError(f"{place}: there is no document {given!r}.")
+                raise MarError(f"{place}: there is no document {given!r}.")
         twice = repeated(listed)
         if twice is not None:
-            raise DataError(f"{place}: the document {twice!r} is listed twice.")
+            raise MarError(f"{place}: the document {twice!r} is listed twice.")
         candidates[query] = listed
     return candidates

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mar_st.data import DataError, locate
+from mar_st.data import locate
+from mar_st.errors import MarError
 from mar_st.evaluation.encoding import encode_texts
 from mar_st.evaluation.scored_set import TaskError
 from mar_st.evaluation.statistics import Scores
@@ -96,7 +97,7 @@ def load_task(task: Task) -> TaskData:
 
     Raises:
         TaskError: The metric does not fit the type.
-        DataError: A file is missing or broken; the message names file and line.
+        MarError: A file is missing or broken; the message names file and line.
     """
     folder = _folder(task.path)
     kind: TaskType = task.type if task.type != "auto" else _type(folder, task)
@@ -222,15 +223,15 @@ def _folder(path: str) -> Path:
     if path.startswith("package:") or (not plain.exists() and plain.name == path):
         try:
             return locate(path if path.startswith("package:") else PACKAGED_TASKS_PREFIX + path)
-        except DataError as error:
+        except MarError as error:
             raise _no_task(path) from error
     if not plain.is_dir():
         raise _no_task(path)
     return plain
 
 
-def _no_task(path: str) -> DataError:
-    return DataError(
+def _no_task(path: str) -> MarError:
+    return MarError(
         f"No task at {path}. Give a folder in the Hub layout, 'package:NAME/FOLDER' or the name of a "
         "packaged task such as MedTEBRetrieval."
     )
@@ -243,6 +244,6 @@ def _type(folder: Path, task: Task) -> TaskType:
         return "retrieval"
     if (folder / f"{task.split}.jsonl").is_file():
         return "sts"
-    raise DataError(
+    raise MarError(
         f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
     )

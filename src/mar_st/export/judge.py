@@ -73,7 +73,7 @@ def open_judge(
         cosine: Whether scores are cosines.
 
     Raises:
-        DataError: A file of the task is missing or broken.
+        MarError: A file of the task is missing or broken.
         ExportError: The folder of vectors lacks documents.
     """
     from mar_st.evaluation.scored_set import Task  # lazy: pydantic

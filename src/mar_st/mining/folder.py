@@ -8,13 +8,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mar_st.data import read_source
+from mar_st.data import read_source, read_texts
 from mar_st.files import JsonError, move_folder, read_json, refuse_link
 from mar_st.files.locks import alone
 from mar_st.mining.mine import Mined, Miner
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, MiningError, Rules
-from mar_st.text.texts import read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoTokenizer
 
-from mar_st.data import DataError, Texts, Triples, distinct, distinct_texts, locate, read_source
+from mar_st.data import Texts, Triples, distinct, distinct_texts, locate, read_source
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,11 +60,11 @@ def entry_stats(entry: Data) -> EntryStats:
     """Return rows and a sample of a data entry, from the data or from what the recipe expects.
 
     Raises:
-        DataError: The data exist but cannot be read.
+        MarError: The data exist but cannot be read.
     """
     try:
         path = None if entry.path.startswith("hub:") else locate(entry.path)
-    except DataError:
+    except MarError:
         path = None
     if path is None:
         return _expected(entry)

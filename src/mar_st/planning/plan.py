@@ -76,7 +76,7 @@ def plan(
         PlanError: Unknown device, fewer than one of them, or a share `mfu` that is not above 0 and at most 1.
         LaunchError: A stage cannot be trained, for instance because the devices cannot share its batch.
         BackboneError: The shape of a backbone is not known.
-        DataError: Data exist but cannot be read.
+        MarError: Data exist but cannot be read.
     """
     if device not in DEVICES:
         raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
@@ -128,7 +128,7 @@ def fitted(
     Raises:
         LaunchError: A stage does not fit even with mini-batches and activation checkpointing.
         BackboneError: The shape of a backbone is not known.
-        DataError: Data exist but cannot be read.
+        MarError: Data exist but cannot be read.
     """
     needs = Planner(recipe, device, launch)
     changes: list[str] = []

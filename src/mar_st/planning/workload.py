@@ -67,7 +67,7 @@ class Workload:
         world: Number of devices that share a batch.
 
     Raises:
-        DataError: Data exist but cannot be read.
+        MarError: Data exist but cannot be read.
     """
 
     def __init__(self, recipe: Recipe, shapes: Mapping[Side, Shape], world: int) -> None:

@@ -99,7 +99,7 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
         The folder: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
     Raises:
-        DataError: The packaged edition is not installed.
+        MarError: The packaged edition is not installed.
     """
     root = locate(RETRIEVAL_DATA)
     query_lines = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]

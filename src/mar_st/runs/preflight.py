@@ -115,7 +115,7 @@ def check_sources(recipe: Recipe, stages: Iterable[Stage], sources: Iterable[Sou
         sources: Its data.
 
     Raises:
-        DataError: Negatives are required, but a query has none.
+        MarError: Negatives are required, but a query has none.
     """
     by_name = {source.entry.name: source for source in sources}
     for stage in stages:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from transformers import set_seed
 from transformers.utils import logging
 
-from mar_st.data import Source, read_source
-from mar_st.data.content import data_digest, source_digest
+from mar_st.data import Source, data_digest, read_source, source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
 from mar_st.files import JsonError, move_folder, read_json, write_digests, write_text
@@ -109,7 +108,7 @@ def train(
         TrainError: The folder belongs to another recipe, another launch is writing it, there is nothing to
             resume, or `until` is unknown.
         LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
-        DataError: Training data are missing or broken.
+        MarError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist, or the width of an encoder does not fit.
         ReportError: An entry is not a callback, or a tracker is unknown or not installed.
         PackageError: accelerate is not installed, or peft for a stage with LoRA.

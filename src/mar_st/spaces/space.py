@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from mar_st.data import read_texts
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.opening import open_model
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import ENDPOINT_PREFIX
 from mar_st.teachers.store import TeacherStore, store_root
-from mar_st.text.texts import read_ids, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,7 +136,6 @@ def open_teacher(
     spec: str,
     root: Path,
     *,
-    corpus: Path | None = None,
     prompts: Mapping[Side, str] | None = None,
     autocast: bool = False,
 ) -> Teacher:
@@ -146,7 +145,6 @@ def open_teacher(
         spec: Folder or Hub name of a sentence-transformers model, a folder of vectors (see
             `FolderTeacher`), or `openai:MODEL@BASE_URL`.
         root: Folder of the teacher store.
-        corpus: File with the texts of the ids that a folder of vectors names.
         prompts: Prompts for queries and documents of an endpoint; a model has its own.
         autocast: Let a model compute in bfloat16.
 
@@ -157,7 +155,7 @@ def open_teacher(
         return EndpointTeacher.parse(spec, root, prompts=prompts)
     folder = Path(spec).expanduser()
     if is_vector_folder(folder):
-        return FolderTeacher(folder, read_ids(corpus) if corpus else None)
+        return FolderTeacher(folder)
     check_source(spec, what="teacher")
     with torch.random.fork_rng(devices=[]):
         # Weights that a checkpoint lacks, such as the unused pooler of a BERT, are drawn at random. The
@@ -186,15 +184,11 @@ def open_inputs(
     opened = open_teacher(
         teacher,
         root,
-        corpus=Path(texts) if texts else None,
         prompts={"query": options.prompt or "", "document": options.document_prompt},
         autocast=options.autocast,
     )
-    query_texts = list(read_texts(Path(queries))) if queries else []
-    if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):
-        documents = list(dict.fromkeys(opened.texts))
-    else:
-        documents = list(read_texts(Path(texts))) if texts else []
+    query_texts = list(read_texts(queries, table="queries")) if queries else []
+    documents = list(read_texts(texts, table="corpus")) if texts else []
     if not query_texts and not documents:
         raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
     return opened, query_texts, documents

@@ -278,7 +278,7 @@ def weighted(number: int, weight: float, seed: int) -> np.ndarray:
     """Return `number * weight` rows: each row `floor(weight)` times, the rest drawn with a seed.
 
     Raises:
-        DataError: The weight leaves none of the rows.
+        MarError: The weight leaves none of the rows.
     """
     whole, rest = divmod(round(number * weight), number)
     drawn = sorted(random.Random(seed).sample(range(number), rest))

@@ -111,7 +111,7 @@ def stage_columns(
     """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
 
     Raises:
-        DataError: Negatives are required, but a query has none.
+        MarError: Negatives are required, but a query has none.
     """
     data = {}
     for source in sources:

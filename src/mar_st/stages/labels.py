@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from mar_st.data import DataError, column_texts, dataset_of, numbered
+from mar_st.data import column_texts, dataset_of, numbered
 from mar_st.data.redrawn import RedrawnDataset
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +64,7 @@ def with_vectors(
         If documents are drawn for every epoch, the label follows the draw.
 
     Raises:
-        DataError: A row lacks a negative, so there is no vector to learn from.
+        MarError: A row lacks a negative, so there is no vector to learn from.
     """
     _check_complete(dataset)
     names = dataset.column_names
@@ -101,7 +102,7 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
         documents are drawn for every epoch, the label follows the draw.
 
     Raises:
-        DataError: A row lacks a negative, so there is no score to learn from.
+        MarError: A row lacks a negative, so there is no score to learn from.
     """
     _check_complete(dataset)
     if isinstance(dataset, RedrawnDataset):
@@ -120,7 +121,7 @@ def _check_complete(dataset: Dataset) -> None:
     else:
         complete = not any(column_texts(dataset, name).missing().any() for name in dataset.column_names)
     if not complete:
-        raise DataError(
+        raise MarError(
             "Rows without negatives ('missing_negatives: batch') have no stored vectors or scores to learn "
             "from. Mine negatives for them (mar mine), or set 'negatives: 0'."
         )

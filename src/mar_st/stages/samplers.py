@@ -16,7 +16,6 @@ from torch.utils.data import BatchSampler, Dataset
 from transformers.utils import logging
 
 from mar_st.data import column_texts, digests
-from mar_st.data.arrow import forget_pages
 from mar_st.data.redrawn import RedrawnDataset
 from mar_st.errors import MarError
 from mar_st.stages.first_fit import FirstFit
@@ -43,8 +42,8 @@ class BatchError(MarError):
 class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
-    A batch is read with one access per dataset instead of one per row, and then releases the pages of mapped
-    files that it read. The documents of a `RedrawnDataset` are those of the epoch.
+    A batch is read with one access per dataset instead of one per row. The documents of a
+    `RedrawnDataset` are those of the epoch.
 
     Args:
         data: Datasets by name.
@@ -82,7 +81,6 @@ class TrainRows(Dataset[dict[str, Any]]):
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
                 rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
-        forget_pages()
         if any(None in row.values() for row in rows):
             _fill(rows, wanted)
         return rows

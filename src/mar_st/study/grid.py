@@ -15,8 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from transformers.utils import logging
 
-from mar_st.data import read_source
-from mar_st.data.content import source_digest
+from mar_st.data import read_source, source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text

@@ -1,8 +1,8 @@
 """Teachers: sources of the vectors that a query encoder is aligned to.
 
 A teacher is anything that returns vectors of texts: a local model (`ModelTeacher`), vectors encoded earlier
-(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `teachers.vectors.Vectors`: rows
-on disk, whatever their number. A `CrossEncoderTeacher` returns scores of pairs instead.
+(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return `Vectors`: rows on disk, whatever
+their number. A `CrossEncoderTeacher` returns scores of pairs instead.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from mar_st.teachers.cross_encoder import CrossEncoderTeacher
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
 from mar_st.teachers.model import ModelTeacher, RoleEncoding
+from mar_st.teachers.store import TeacherStore, store_root
+from mar_st.teachers.vectors import Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.vectors import Vectors
 
 __all__ = [
     "CrossEncoderTeacher",
@@ -27,7 +28,11 @@ __all__ = [
     "ModelTeacher",
     "RoleEncoding",
     "Teacher",
+    "TeacherStore",
+    "Vectors",
     "is_vector_folder",
+    "store_root",
+    "text_keys",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from mar_st.model.digest import modules_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from sentence_transformers import CrossEncoder
@@ -48,45 +48,26 @@ class CrossEncoderTeacher:
             )
         self.model, self.store = model, store
         self.batch_size, self.show_progress = batch_size, show_progress
-        self._digest = ""
+
+    @cached_property
+    def _digest(self) -> str:
+        return modules_digest(list(self.model.children()))
 
     def identity(self, role: Side) -> dict[str, Any]:
         """Return the digest of the model, its prompt and the kind of score."""
         del role  # a pair has both
-        if not self._digest:
-            self._digest = modules_digest(list(self.model.children()))
         prompt = (self.model.prompts or {}).get(self.model.default_prompt_name or "")
         return {"kind": "cross-encoder", "modules": self._digest, "prompt": prompt or "", "score": "logit"}
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
-        """Return scores of pairs as `pair_key` writes them, `(len(texts), 1)` float32."""
+        """Return scores of pairs, given as JSON, `(len(texts), 1)` float32."""
         del role
         pairs = [tuple(json.loads(text)) for text in texts]
         options: dict[str, Any] = {"activation_fn": nn.Identity(), "show_progress_bar": False}
         scores: np.ndarray = self.model.predict(pairs, batch_size=self.batch_size, **options)
         return scores.reshape(len(pairs), 1)
 
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+    def scores(self, pairs: Iterable[tuple[str, str]]) -> Vectors:
         """Return scores of (query, document) pairs, `(len(pairs), 1)`; missing ones are computed."""
-        return self.store.vectors(self, _Keys(pairs), "document", show_progress=self.show_progress)
-
-
-class _Keys(Sequence[str]):
-    """The keys of pairs, written when asked for."""
-
-    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self._pairs = pairs
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __getitem__(self, index: Any) -> Any:
-        return pair_key(*self._pairs[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return (pair_key(query, document) for query, document in self._pairs)
-
-
-def pair_key(query: str, document: str) -> str:
-    """Return the text under which a pair is stored."""
-    return json.dumps([query, document], ensure_ascii=False)
+        keys = [json.dumps(list(pair), ensure_ascii=False) for pair in pairs]
+        return self.store.vectors(self, keys, "document", show_progress=self.show_progress)

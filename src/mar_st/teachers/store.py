@@ -1,11 +1,9 @@
-"""Teacher vectors on disk: computed once, memory-mapped, shared by recipes and runs.
+"""Vectors and scores of teachers on disk: computed once, shared by recipes, runs and processes.
 
-A store is a folder. It has one folder per teacher and settings (named by a digest of both), and in that one
-folder per shard, `NNNNNN-DIGEST`, with `vectors.npy` `(n, dim)` and `keys.npy`, the digests of the `n` texts.
-A shard is written aside and moved into place when it is whole, so visible shards are complete. The vector of
-a text does not depend on the run that asks: it is the first one that was written, and it never changes. The
-other texts that it was encoded with affect it only by rounding (padding and the shapes of matrix products
-differ).
+A store holds one folder per teacher with its settings (named by a digest of both), and in that one folder of
+vectors (`mar_st.encode.VectorFolder`) per shard of texts, moved into place when it is complete. The vector of
+a text is the first one that was written, and never changes. The other texts that it was encoded with affect
+it only by rounding.
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mar_st.files import move_folder, one_line, write_digests, write_json
-from mar_st.files.arrays import load_array
-from mar_st.teachers.vectors import KEY_BYTES, KeyIndex, Part, StoreError, Vectors, text_keys
+from mar_st.encode import VectorFolder, write_vectors
+from mar_st.errors import MarError
+from mar_st.files import finished_folder, write_json
+from mar_st.teachers.vectors import KEY, KeyIndex, Vectors, folder_keys, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,8 +39,6 @@ VECTORS_VARIABLE = "MAR_STORE"
 SHARD_TEXTS = 4096
 #: Texts per call of the teacher.
 BLOCK = 512
-
-StoredType: TypeAlias = Literal["float32", "float16"]
 
 
 class Encoder(Protocol):
@@ -62,7 +58,7 @@ def store_root(run: str | Path) -> Path:
 
 
 class TeacherStore:
-    """A folder of teacher vectors, see the module's text.
+    """A folder of teacher vectors.
 
     Several processes may ask at once, those of one launch or of different runs: a shard is computed by one of
     them, the others take the next shard and wait at the end.
@@ -88,13 +84,7 @@ class TeacherStore:
         return self.root / hashlib.sha256(content.encode()).hexdigest()[:32]
 
     def vectors(
-        self,
-        encoder: Encoder,
-        texts: Sequence[str],
-        role: Side,
-        *,
-        dtype: StoredType = "float32",
-        show_progress: bool = True,
+        self, encoder: Encoder, texts: Sequence[str], role: Side, *, show_progress: bool = True
     ) -> Vectors:
         """Return vectors of texts, in their order; missing ones are computed and written.
 
@@ -106,34 +96,25 @@ class TeacherStore:
             encoder: The teacher.
             texts: The texts; equal ones share a vector.
             role: Whether they are queries or documents.
-            dtype: Type of the stored vectors (part of the teacher's folder). `float16` halves the disk space
-                and rounds to about three digits.
             show_progress: Show a progress bar.
 
         Raises:
-            StoreError: The teacher returns vectors that are not finite, or of another shape than before.
+            MarError: The teacher returns vectors that are not finite, or of another shape than before.
         """
-        identity = encoder.identity(role)
-        folder = self.folder(encoder, role) / dtype
-        keys = text_keys(texts)
-        parts, index = _shards(folder)
+        folder, keys = self.folder(encoder, role), text_keys(texts)
+        stored, index = _stored(folder)
         plan = list(self._plan(texts, keys, index))
         if plan:
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder.parent / "teacher.json", identity, sort_keys=True)
-            self._compute(encoder, texts, role, folder, plan, np.dtype(dtype), show_progress=show_progress)
-            parts, index = _shards(folder)
-        flat = index.find(keys)
-        ends = np.cumsum([part.shape[0] for part in parts])
-        part = np.searchsorted(ends, flat, side="right")
-        starts = np.concatenate([[0], ends]).astype(np.int64)
-        places = np.stack([part, flat - starts[part]], axis=1).astype(np.int64)
-        return Vectors(parts, places)
+            write_json(folder / "teacher.json", encoder.identity(role), sort_keys=True)
+            self._compute(encoder, texts, role, folder, plan, show_progress=show_progress)
+            stored, index = _stored(folder)
+        return Vectors(stored, index.find(keys))
 
     def _plan(
         self, texts: Sequence[str], keys: np.ndarray, index: KeyIndex
-    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Yield the shards to compute: name, row numbers of the texts and their keys."""
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the shards to compute: name, and row numbers of the texts."""
         missing = np.flatnonzero(index.find(keys) < 0)
         if not len(missing):
             return
@@ -142,7 +123,7 @@ class TeacherStore:
         order = missing[np.lexsort((keys[missing], -lengths))]
         for start in range(0, len(order), self.shard):
             rows = order[start : start + self.shard]
-            yield hashlib.sha256(keys[rows].tobytes()).hexdigest()[:16], rows, keys[rows]
+            yield hashlib.sha256(keys[rows].tobytes()).hexdigest()[:16], rows
 
     def _compute(
         self,
@@ -150,99 +131,52 @@ class TeacherStore:
         texts: Sequence[str],
         role: Side,
         folder: Path,
-        plan: list[tuple[str, np.ndarray, np.ndarray]],
-        dtype: np.dtype[Any],
+        plan: list[tuple[str, np.ndarray]],
         *,
         show_progress: bool,
     ) -> None:
-        locks = folder / "locks"
-        locks.mkdir(exist_ok=True)
-        started = time.perf_counter()
-        with tqdm(
-            total=sum(len(rows) for _, rows, _ in plan),
-            desc="teacher vectors", unit="texts", disable=not show_progress,
-        ) as bar:  # fmt: skip
+        started, total = time.perf_counter(), sum(len(rows) for _, rows in plan)
+        with tqdm(total=total, desc="teacher vectors", unit="texts", disable=not show_progress) as bar:
             waiting = plan
-            for blocking in (False, True):  # first the parts that no process has locked
+            for blocking in (False, True):  # first the shards that no process has locked
                 busy = []
-                for name, rows, keys in waiting:
+                for name, rows in waiting:
                     try:
-                        lock = FileLock(locks / name).acquire(blocking=blocking)
+                        lock = FileLock(folder / f"{name}.lock").acquire(blocking=blocking)
                     except Timeout:
-                        busy.append((name, rows, keys))
+                        busy.append((name, rows))
                         continue
                     with lock:
-                        if any(folder.glob(f"[0-9]*-{name}")):
-                            bar.update(len(rows))  # another process was faster
-                        else:
-                            shard_texts = [texts[row] for row in rows.tolist()]
-                            _write_shard(folder, name, keys, _encode(encoder, shard_texts, role, dtype, bar))
+                        if not (folder / name).is_dir():
+                            _write(folder / name, encoder, [texts[row] for row in rows.tolist()], role, bar)
                 waiting = busy
-        texts_encoded, seconds = sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started
-        logger.info("%d texts encoded by the teacher in %.2f s", texts_encoded, seconds)
+        seconds = time.perf_counter() - started
+        logger.info("%d texts encoded by the teacher in %.2f s", total, seconds)
         if self.on_encode is not None:
-            self.on_encode(texts_encoded, seconds)
+            self.on_encode(total, seconds)
 
 
-def _encode(
-    encoder: Encoder, texts: list[str], role: Side, dtype: np.dtype[Any], bar: tqdm[Any]
-) -> np.ndarray:
-    blocks = []
+def _write(path: Path, encoder: Encoder, texts: list[str], role: Side, bar: tqdm[Any]) -> None:
+    """Compute and write a shard."""
+    known, blocks = _stored(path.parent)[0][:1], []
     for start in range(0, len(texts), BLOCK):
-        block_texts = texts[start : start + BLOCK]
-        block = np.asarray(encoder.encode(block_texts, role))
-        if block.ndim != 2 or len(block) != len(block_texts):
-            raise StoreError(
-                f"The teacher gave an array of shape {block.shape} for {len(block_texts)} texts; one vector "
-                "per text was expected."
+        block = texts[start : start + BLOCK]
+        vectors = np.asarray(encoder.encode(block, role), dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(block):
+            raise MarError(f"The teacher gave an array of shape {vectors.shape} for {len(block)} texts.")
+        if known and vectors.shape[1] != known[0].dim:
+            raise MarError(
+                f"The teacher gave vectors of {vectors.shape[1]} dimensions, those in {path.parent} have "
+                f"{known[0].dim}: it has changed. Delete that folder to compute all again."
             )
-        block = block.astype(dtype)
-        if not np.isfinite(block).all():
-            raise StoreError(
-                f"The teacher gave vectors with NaN or infinite values for {len(block_texts)} texts, stored "
-                f"as {dtype}. Check its weights, or compute and store in float32."
-            )
-        blocks.append(block)
-        bar.update(len(block_texts))
-    return np.concatenate(blocks)
+        blocks.append(vectors)
+        bar.update(len(block))
+    with finished_folder(path) as part:
+        names = [key.hex() for key in text_keys(texts).tolist()]
+        write_vectors(part, names, np.concatenate(blocks), texts=texts)
 
 
-def _write_shard(folder: Path, name: str, keys: np.ndarray, vectors: np.ndarray) -> None:
-    """Write a shard aside, give it the next number, move it into place."""
-    part = folder / f"part-{name}"
-    shutil.rmtree(part, ignore_errors=True)  # left over from a killed process
-    part.mkdir()
-    np.save(part / "vectors.npy", vectors)
-    np.save(part / "keys.npy", keys)
-    write_digests(part)
-    with FileLock(folder / "commit.lock"):
-        shards = _shard_folders(folder)
-        if shards and Part.npy(shards[0] / "vectors.npy").width != vectors.shape[1]:
-            raise StoreError(
-                f"The teacher gave {vectors.shape[1]} dimensions, but the vectors in {folder} have "
-                f"{Part.npy(shards[0] / 'vectors.npy').width}. Its settings have changed, but its identity "
-                "has not; delete the folder to compute them again."
-            )
-        number = int(shards[-1].name.partition("-")[0]) + 1 if shards else 0
-        move_folder(part, folder / f"{number:06d}-{name}")
-
-
-def _shard_folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("[0-9]*-*") if path.is_dir())
-
-
-def _keys(path: Path) -> np.ndarray:
-    try:
-        return load_array(path)
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{path} cannot be read ({one_line(error)}). 'mar verify --repair' on the store deletes its "
-            "shard, so that it is computed again."
-        ) from error
-
-
-def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
-    shards = _shard_folders(folder)
-    keys = [_keys(path / "keys.npy") for path in shards]
-    none = np.empty(0, dtype=f"S{KEY_BYTES}")
-    return [Part.npy(path / "vectors.npy") for path in shards], KeyIndex(np.concatenate([none, *keys]))
+def _stored(folder: Path) -> tuple[list[VectorFolder], KeyIndex]:
+    """Return the shards of a teacher, in a fixed order, and the places of their texts."""
+    shards = [VectorFolder.open(path) for path in sorted(folder.glob("[0-9a-f]*")) if path.is_dir()]
+    return shards, KeyIndex(np.concatenate([np.empty(0, KEY), *map(folder_keys, shards)]))

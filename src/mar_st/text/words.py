@@ -8,14 +8,11 @@ from functools import lru_cache
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files.user_cache import is_own, user_cache
+from mar_st.files import user_cache
 from mar_st.text.normalisation import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-#: File of jieba's compiled dictionary.
-_CACHE_FILE = "jieba.cache"
 
 
 def character_bigrams(text: str) -> list[str]:
@@ -34,14 +31,8 @@ def segmenter() -> Any:
 
     jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
     tokenizer = jieba.Tokenizer()
-    folder = user_cache()
-    if folder is not None and not is_own(folder / _CACHE_FILE):
-        try:
-            (folder / _CACHE_FILE).unlink(missing_ok=True)
-        except OSError:
-            folder = None
     with TemporaryDirectory() as temporary:
-        tokenizer.cache_file, tokenizer.tmp_dir = _CACHE_FILE, str(folder or temporary)
+        tokenizer.cache_file, tokenizer.tmp_dir = "jieba.cache", str(user_cache() or temporary)
         tokenizer.initialize()
     return tokenizer
 

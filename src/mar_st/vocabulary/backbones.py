@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from mar_st.data import DataError, Texts, locate
-from mar_st.data.content import source_digest, vocabulary_cut
+from mar_st.data import Texts, locate, source_digest, vocabulary_cut
+from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
 from mar_st.planning.backbones import BackboneError, source_shape
 from mar_st.vocabulary.errors import VocabularyError
@@ -41,7 +41,7 @@ def check_cut(recipe: Recipe, side: Side) -> None:
         if name not in entries:
             try:
                 locate(name)
-            except DataError as error:
+            except MarError as error:
                 raise VocabularyError(
                     f"{side}.vocabulary.texts names {name!r}, which is not a data entry "
                     f"({', '.join(entries)}) and not a file."

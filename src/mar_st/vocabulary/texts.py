@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mar_st.data import DataError, Source, Texts, Triples, locate, read_source
-from mar_st.data.rows import Position, file_rows
-from mar_st.files.reading import NotUtf8Error, utf8_lines
+from mar_st.data import Source, Texts, Triples, locate, read_rows, read_source
 from mar_st.recipes.inputs import Data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 #: Files of a folder in the Hub layout that hold texts.
 TEXT_FILES = ("corpus.jsonl", "queries.jsonl")
@@ -26,19 +23,17 @@ def file_texts(name: str) -> Texts:
             `hub:` names.
 
     Raises:
-        DataError: The file is missing or broken, or holds no texts.
+        MarError: The file is missing or broken, or holds no texts.
     """
     if name.startswith("hub:"):
         return source_texts(read_source(Data(name="texts", path=name)))
     path = locate(name)
-    if path.suffix == ".txt":
-        return _lines(path)
     if path.is_dir():
         files = [path / file for file in TEXT_FILES if (path / file).is_file()]
         if files:
             return Texts.joined([file_texts(str(file)) for file in files])
         return source_texts(read_source(Data(name="texts", path=name)))
-    _, first = next(iter(file_rows(path, Position())), ("", {}))
+    first = next((row.values for row in read_rows(path)), {})
     single = "text" in first and not {"query", "anchor", "sentence1", "premise"} & set(first)
     form = {"form": "texts", "role": "document"} if single else {}
     return source_texts(read_source(Data.model_validate({"name": "texts", "path": str(path), **form})))
@@ -48,13 +43,3 @@ def source_texts(source: Source) -> Texts:
     """Return all texts of the rows read for a data entry."""
     parts: list[Sequence[str]] = [Triples.of(source.triples).texts, source.texts]
     return Texts.joined(parts)
-
-
-def _lines(path: Path) -> Texts:
-    try:
-        texts = Texts.of([text for _, line in utf8_lines(path) if (text := line.strip())])
-    except NotUtf8Error as error:
-        raise DataError(str(error)) from error
-    if not len(texts):
-        raise DataError(f"{path} holds no texts.")
-    return texts

@@ -131,7 +131,7 @@ def read_material(folder: Path, sources: Sources) -> Material:
     Raises:
         FolderError: The folder is unusable, of another type, or a link leads out of it.
         BuildError: Pools, judgements or training sets are unusable.
-        RunError: A run cannot be read, or belongs to other queries or documents.
+        MarError: A run cannot be read, or belongs to other queries or documents.
     """
     _check_texts(folder)
     layout = inspect_folder(folder, sources.split, check_manifest=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mar_st.data.reading import row_files
+from mar_st.data.rows import row_files
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders.problems import Problems

@@ -31,7 +31,7 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
 
     Raises:
         BuildError: Two runs have the same name.
-        RunError: A file is not a run, or belongs to other queries or documents.
+        MarError: A file is not a run, or belongs to other queries or documents.
     """
     from mar_st.data.trec import read_run  # lazy: transformers
 

@@ -60,7 +60,7 @@ def test_a_rehearsal_tries_every_row_and_names_those_that_fail(command, tmp_path
     code, out, err = command("ablate", "two.yaml", "--rehearse")
     assert code == 2
     assert "rehearsed whole: all stages trained, resumed, and left a model that loads" in out
-    assert "row broken: before the first stage: DataError" in err
+    assert "row broken: before the first stage: MarError" in err
     assert err.splitlines()[-1].startswith("mar: error: 1 of 2 rows failed: broken.")
     assert (tmp_path / "runs" / "two-rehearsal" / "recipes" / "broken.yaml").is_file()
     code, out, _ = command("ablate", "two.yaml", "--rehearse", "--tiny")  # with data of the package

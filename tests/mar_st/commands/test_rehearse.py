@@ -46,7 +46,7 @@ def test_a_failure_is_exit_code_2_and_one_line(command, tmp_path):
     # The real recipe, whose data are not there.
     code, _, err = command("train", "--rehearse", "mini-symmetric-query", "--set", "data.sts.path=gone.jsonl")
     assert code == 2
-    assert "before the first stage: DataError" in err.splitlines()[-1]
+    assert "before the first stage: MarError" in err.splitlines()[-1]
     assert "gone.jsonl" in err
 
 

@@ -12,6 +12,7 @@ import typer
 from mar_st import MAR
 from mar_st.commands.search import search
 from mar_st.encode import write_vectors
+from mar_st.errors import MarError
 from mar_st.index import IndexingError, build_index
 from mar_st.model.digest import space_of
 from mar_st.model.names import model_folder
@@ -68,7 +69,7 @@ def test_one_query_prints_its_hits(data, capsys):
 
 
 def test_the_suffix_decides_the_form_of_a_run(data, capsys):
-    from mar_st.data.trec import RunError, read_run
+    from mar_st.data.trec import read_run
 
     root, corpus, _, _ = data
     for file in ("run.trec", "run.json"):
@@ -84,7 +85,7 @@ def test_the_suffix_decides_the_form_of_a_run(data, capsys):
     assert all(len(line.split()) == 6 and line.split()[1] == "Q0" for line in lines)
     run = read_run(root / "forms" / "run.trec", documents={one["_id"] for one in corpus})
     assert run == json.loads((root / "forms" / "run.json").read_text(encoding="utf-8"))
-    with pytest.raises(RunError, match="the suffix decides"):
+    with pytest.raises(MarError, match="the suffix decides"):
         search(str(root / "nowhere"), queries="none.jsonl", out=root / "run.txt")
 
 

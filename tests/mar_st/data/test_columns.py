@@ -8,9 +8,20 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from mar_st.data import DataError, Triple, to_dataset
-from mar_st.data.columns import NO_TEXT, column_texts, dataset_of, drawn_share, gathered, with_negatives
-from mar_st.data.sequences import Texts
+from mar_st.data import (
+    NO_TEXT,
+    Texts,
+    Triple,
+    Triples,
+    column_texts,
+    dataset_of,
+    distinct_texts,
+    drawn_share,
+    numbered,
+    to_dataset,
+    with_negatives,
+)
+from mar_st.errors import MarError
 
 TRIPLES = [
     Triple("问零", ("答0", "答1"), ("错2", "错3")),
@@ -33,7 +44,7 @@ def test_negatives_are_repeated_only_if_there_are_too_few():
 
 def test_missing_negatives_are_counted():
     triples = [Triple("问", ("答",)), Triple("题", ("解",), ("错",))]
-    with pytest.raises(DataError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
+    with pytest.raises(MarError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
         to_dataset(triples, negatives=1, seed=0)
 
 
@@ -58,7 +69,7 @@ def test_weights_multiply_rows(weight, rows):
 @pytest.mark.parametrize("positives", ["one", "all", "one-per-epoch"])
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
 def test_weights_that_give_no_or_endless_rows_are_refused(positives, weight):
-    with pytest.raises(DataError, match=f"weight of data is above 0 and finite; got {weight}"):
+    with pytest.raises(MarError, match=f"weight of data is above 0 and finite; got {weight}"):
         to_dataset(TRIPLES, negatives=0, seed=0, positives=positives, weight=weight)
 
 
@@ -88,8 +99,7 @@ def test_texts_of_a_column_follow_the_rows_of_the_dataset():
 
 def test_gathered_documents_are_null_only_where_there_is_none():
     texts = Texts.of(["甲", "", "丙"]).select(np.array([2, 1, 0]))
-    assert gathered(texts, np.array([0, NO_TEXT, 1, 2])).to_pylist() == ["丙", None, "", "甲"]
-    assert gathered(Texts.of(["甲"]), np.array([0, 0])).to_pylist() == ["甲", "甲"]
+    assert texts.gathered(np.array([0, NO_TEXT, 1, 2])).to_pylist() == ["丙", None, "", "甲"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0, 2.4])
@@ -108,7 +118,7 @@ def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
     caplog.clear()
     assert list(with_negatives(TRIPLES, "nli")) == TRIPLES
     assert not caplog.text
-    with pytest.raises(DataError, match="data nli: none of the 1 premises"):
+    with pytest.raises(MarError, match="data nli: none of the 1 premises"):
         with_negatives(triples[:1], "nli")
 
 
@@ -116,7 +126,60 @@ def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
 def test_a_weight_that_leaves_no_row_is_refused(positives):
     options = {"negatives": 0, "seed": 0, "positives": positives}
     with pytest.raises(
-        DataError, match=r"A weight of 0\.1 leaves none of 2 rows\. .* at least 0\.5, or leave"
+        MarError, match=r"A weight of 0\.1 leaves none of 2 rows\. .* at least 0\.5, or leave"
     ):
         to_dataset(TRIPLES, weight=0.1, **options)
     assert len(to_dataset(TRIPLES, weight=2.1, **options)) > 0
+
+
+ROWS = [
+    Triple(
+        f"问{number % 40}",
+        tuple(f"答{number}-{part}" for part in range(number % 3 + 1)),
+        tuple(f"错{number % 25}-{part}" for part in range(number % 4 + 1)),
+    )
+    for number in range(100)
+]
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize(("negatives", "positives"), [(0, "all"), (2, "all"), (2, "one"), (0, "one")])
+def test_rows_are_drawn_as_by_hand(negatives, positives, weight):
+    """One row after the other with Python's generator, as the draw is defined."""
+    rng, drawn, left = random.Random(3), [], weight
+    while left > 0:
+        once = []
+        for row in ROWS:
+            kept = row.positives if positives == "all" else [rng.choice(row.positives)]
+            for positive in kept:
+                few = len(row.negatives) < negatives
+                chosen = (rng.choices if few else rng.sample)(row.negatives, k=negatives)
+                once.append((row.query, positive, *chosen))
+        if left < 1:
+            once = [once[n] for n in sorted(rng.sample(range(len(once)), round(left * len(once))))]
+        drawn += once
+        left -= 1
+    data = to_dataset(ROWS, negatives=negatives, positives=positives, weight=weight, seed=3)
+    assert [tuple(row.values()) for row in data] == drawn
+
+
+def test_sequences_are_like_lists():
+    texts = Texts.of([f"字{number}" for number in range(50)])
+    assert (texts[3], texts[-1], list(texts[5:8]), len(texts)) == ("字3", "字49", ["字5", "字6", "字7"], 50)
+    with pytest.raises(IndexError):
+        texts[50]
+    picked = texts.select(np.array([40, 2, 2]))
+    assert list(Texts.joined([picked, ["新"], texts[:1]])) == ["字40", "字2", "字2", "新", "字0"]
+    assert picked.lengths().tolist() == [3, 2, 2]
+    triples = Triples.of(ROWS)
+    assert triples[-1] == ROWS[-1]
+    assert triples[3:50:7] == ROWS[3:50:7]
+    assert list(triples.texts) == [t for row in ROWS for t in (row.query, *row.positives, *row.negatives)]
+
+
+def test_equal_texts_get_one_number_in_order_of_first_occurrence():
+    parts = [["乙", "甲", "乙"], [], ["丙", "甲", ""]]
+    texts, places = numbered(*parts)
+    assert list(texts) == ["乙", "甲", "丙", ""]
+    assert [texts.take(numbers) for numbers in places] == parts
+    assert distinct_texts(ROWS)[0] == list(dict.fromkeys(row.query for row in ROWS))

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from mar_st.data import DataError, Triple, read_source, to_dataset
+from mar_st.data import Triple, read_source, to_dataset
+from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 from mar_st.stages.columns import read_columns
 
@@ -49,9 +50,9 @@ def test_columns_where_and_limit_select_the_data(tmp_path):
     assert few[0] == few[1] != few[2]
     assert [t.query for t in few[0]] == sorted(t.query for t in few[0])
     assert len(few[2]) == 4
-    with pytest.raises(DataError, match="no column 'headline'"):
+    with pytest.raises(MarError, match="no column 'headline'"):
         read_source(_entry(other, columns={"query": "headline"}), 0)
-    with pytest.raises(DataError, match=r"holds no triples with source in \['z'\]"):
+    with pytest.raises(MarError, match=r"holds no triples with source in \['z'\]"):
         read_source(_entry(path, where={"source": ("z",)}), 0)
 
 
@@ -72,7 +73,7 @@ def test_nli_contradictions_are_hard_negatives(tmp_path, labels):
     path = _write(tmp_path / "nli.jsonl", rows)
     assert read_source(_entry(path), 0).triples == [Triple("前", ("是",), ("否",))]
     bad = _write(tmp_path / "bad.jsonl", [{"premise": "前", "hypothesis": "后", "label": "maybe"}])
-    with pytest.raises(DataError, match=r"bad.jsonl:1: .*'maybe'"):
+    with pytest.raises(MarError, match=r"bad.jsonl:1: .*'maybe'"):
         read_source(_entry(bad), 0)
 
 
@@ -101,7 +102,7 @@ def test_premises_without_a_contradiction_are_counted_and_left_out(tmp_path, cap
 
 
 def test_nli_data_without_any_contradiction_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"none of the 2 premises has a contradiction .* 'negatives: 0'"):
+    with pytest.raises(MarError, match=r"none of the 2 premises has a contradiction .* 'negatives: 0'"):
         read_columns(_nli(tmp_path, ("甲", 1), ("乙", 1), negatives=1), 0)
 
 
@@ -110,7 +111,7 @@ def test_single_texts_are_read_and_blank_ones_refused(tmp_path):
     source = read_source(_entry(path, form="texts", role="document"), 0)
     assert (source.texts, source.triples) == (["一", "二"], [])
     empty = _write(tmp_path / "empty.jsonl", [{"text": "一"}, {"text": " "}])
-    with pytest.raises(DataError, match=r"empty.jsonl:2: needs a 'text'"):
+    with pytest.raises(MarError, match=r"empty.jsonl:2: needs a 'text'"):
         read_source(_entry(empty, form="texts", role="document"), 0)
 
 
@@ -120,15 +121,15 @@ def test_instructions_of_rows_replace_the_prompt(tmp_path):
     source = read_source(_entry(path, prompt=""), 0)
     data = to_dataset(source.triples, negatives=0, seed=0)
     assert data[0]["query"] == "<instruct>找答案\n<query>问0"
-    with pytest.raises(DataError, match="Set prompt: ''"):
+    with pytest.raises(MarError, match="Set prompt: ''"):
         read_source(_entry(path), 0)
     mixed = _write(tmp_path / "mixed.jsonl", [*rows, ROWS[0]])
-    with pytest.raises(DataError, match="10 of 11 rows"):
+    with pytest.raises(MarError, match="10 of 11 rows"):
         read_source(_entry(mixed, prompt=""), 0)
 
 
 def test_unavailable_hub_names_are_reported():
-    with pytest.raises(DataError, match=r"hub:nobody/nothing could not be loaded"):
+    with pytest.raises(MarError, match=r"hub:nobody/nothing could not be loaded"):
         read_source(_entry("hub:nobody/nothing"), 0)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from mar_st.data import Source, Triple, column_texts, read, read_source, to_dataset
+from mar_st.data import Source, Triple, column_texts, to_dataset
 from mar_st.recipes.schema import Data
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
 
@@ -81,28 +80,6 @@ def test_all_positives_and_negatives_take_turns(weight):
     drawn = {row["query"] for row in epoch_of(data, 0)}
     assert len(drawn) == 40 * min(weight, 1)
     assert drawn == {row["query"] for row in epoch_of(data, 7)}  # the half is the same in every epoch
-
-
-def test_mapped_data_are_drawn_as_data_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setenv("MAR_DATA_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {"query": t.query, "positives": t.positives, "negatives": t.negatives, "instruction": t.instruction}
-        for t in TRIPLES
-    ]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    entry = Data(name="rows", path=str(path), prompt="", instruction="{instruction}：")
-    in_memory = read_source(entry, 5)
-    monkeypatch.setattr(read, "MAPPED_BYTES", 0)
-    mapped = read_source(entry, 5)
-    assert mapped.triples.key is not None
-    sides = [dataset(source.triples) for source in (in_memory, mapped)]
-    kept = len(list((tmp_path / "cache").glob("*/rows.arrow")))
-    for epoch in (0, 3):
-        drawn = [epoch_of(side, epoch) for side in sides]
-        assert drawn[0] == drawn[1]
-        assert drawn[0][1]["query"] == "任务1：问1"
-    assert len(list((tmp_path / "cache").glob("*/rows.arrow"))) == kept
 
 
 def batches_by_epoch(data, **options):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import EvaluationError, check_evaluation, dev_evaluator, evaluator_of
 from mar_st.recipes.schema import Evaluation
 
@@ -47,7 +47,7 @@ def test_training_mode_is_kept(mar, folder):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match="nothing-here"):
+    with pytest.raises(MarError, match="nothing-here"):
         dev_evaluator(Evaluation(path=str(tmp_path / "nothing-here")))
 
 

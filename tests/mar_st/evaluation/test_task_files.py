@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.evaluation.task_files import read_pairs, read_retrieval
 
 
@@ -69,7 +69,7 @@ def test_titles_of_queries_are_not_part_of_them(folder):
 def test_an_unusable_row_is_named(folder, file, row, message):
     with (folder / file).open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(row) + "\n")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(MarError, match=message):
         read_retrieval(folder, "test", rerank=True)
 
 
@@ -84,14 +84,14 @@ def test_an_unusable_row_is_named(folder, file, row, message):
 )
 def test_an_unusable_list_of_candidates_is_named(folder, ids, message):
     _write(folder / "top_ranked.jsonl", [{"query-id": "q0", "corpus-ids": ids}])
-    with pytest.raises(DataError, match=rf"top_ranked\.jsonl:1: {message}"):
+    with pytest.raises(MarError, match=rf"top_ranked\.jsonl:1: {message}"):
         read_retrieval(folder, "test", rerank=True)
 
 
 def test_a_pair_that_is_judged_twice_is_named(folder):
     twice = r":3: the document 'd0' is judged twice for the query 'q0'"
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t0\nq0\td0\t1\n")
-    with pytest.raises(DataError, match=r"test\.tsv" + twice):
+    with pytest.raises(MarError, match=r"test\.tsv" + twice):
         read_retrieval(folder, "test", rerank=False)
 
 
@@ -108,14 +108,14 @@ def test_a_pair_that_is_judged_twice_is_named(folder):
 def test_an_unusable_judgement_is_named(folder, row):
     (folder / "qrels" / "test.tsv").unlink()
     _write(folder / "qrels" / "test.jsonl", [row])
-    with pytest.raises(DataError, match=r"test\.jsonl:1: needs 'query-id', 'corpus-id' and 'score'"):
+    with pytest.raises(MarError, match=r"test\.jsonl:1: needs 'query-id', 'corpus-id' and 'score'"):
         read_retrieval(folder, "test", rerank=False)
 
 
 @pytest.mark.parametrize("pair", [(" ", "b", 1), ("a", 3, 1), ("a", "b", True), ("a", "b", "1")])
 def test_an_unusable_pair_is_named(folder, pair):
     _write(folder / "test.jsonl", [dict(zip(("sentence1", "sentence2", "score"), pair, strict=True))])
-    with pytest.raises(DataError, match=r"test\.jsonl:1: needs 'sentence1', 'sentence2' and a finite"):
+    with pytest.raises(MarError, match=r"test\.jsonl:1: needs 'sentence1', 'sentence2' and a finite"):
         read_pairs(folder, "test")
 
 
@@ -123,5 +123,5 @@ def test_pairs_of_pair_classification_are_not_scored_as_sts(folder):
     _write(
         folder / "test.jsonl", [{"sentence1": "a", "sentence2": f"b{n}", "label": n % 2} for n in range(4)]
     )
-    with pytest.raises(DataError, match=r"test\.jsonl:1: 'label' is a column of pair classification"):
+    with pytest.raises(MarError, match=r"test\.jsonl:1: 'label' is a column of pair classification"):
         read_pairs(folder, "test")

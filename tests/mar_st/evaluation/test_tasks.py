@@ -9,7 +9,7 @@ import torch
 from scipy import stats as scipy_stats
 from sentence_transformers import SentenceTransformer
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.evaluation.scored_set import Task, TaskError
 from mar_st.evaluation.tasks import load_task, score, score_vectors
 from medteb_mteb.folders import task_from_folder
@@ -173,7 +173,7 @@ def _append(path, line):
 def test_broken_data_are_named(make_folder, kind, file, line, message):
     folder = make_folder(kind)
     _append(folder / file, line)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(MarError, match=message):
         load_task(Task(name="t", path=str(folder)))
 
 
@@ -196,7 +196,7 @@ def test_grades_written_as_decimals_are_whole_numbers(make_folder):
 
 
 def test_a_fraction_of_a_grade_is_refused_not_cut(make_folder):
-    with pytest.raises(DataError, match=r"test.jsonl:2: needs .* a whole number"):
+    with pytest.raises(MarError, match=r"test.jsonl:2: needs .* a whole number"):
         load_task(_with_grades(make_folder("Retrieval"), [1, 1.5]))
 
 
@@ -204,7 +204,7 @@ def test_a_fraction_of_a_grade_is_refused_not_cut(make_folder):
 def test_files_in_another_encoding_are_named(make_folder, file):
     path = make_folder("Retrieval") / file
     path.write_bytes(path.read_bytes() + "头疼\n".encode("gbk"))
-    with pytest.raises(DataError, match=rf"{path.name}:\d: not UTF-8 .* Convert it"):
+    with pytest.raises(MarError, match=rf"{path.name}:\d: not UTF-8 .* Convert it"):
         load_task(Task(name="t", path=str(path.parents[file.count("/")])))
 
 
@@ -223,10 +223,10 @@ def test_invalid_tasks_are_refused(make_folder, tmp_path):
     with pytest.raises(TaskError, match="'map' is not a metric of sts tasks"):
         load_task(Task(name="t", path=str(make_folder("STS")), metric="map"))
     for path in ("nowhere", "./nowhere", "package:medteb_mteb/nowhere"):
-        with pytest.raises(DataError, match=f"No task at {path}. Give a folder"):
+        with pytest.raises(MarError, match=f"No task at {path}. Give a folder"):
             load_task(Task(name="t", path=path))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="is not a task"):
+    with pytest.raises(MarError, match="is not a task"):
         load_task(Task(name="t", path=str(tmp_path / "empty")))
 
 

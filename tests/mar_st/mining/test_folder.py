@@ -9,11 +9,11 @@ import os
 import pytest
 
 from mar_st.data import read_source
+from mar_st.errors import MarError
 from mar_st.files.locks import alone
 from mar_st.mining import MiningError, Rules
 from mar_st.mining.folder import mine_to
 from mar_st.recipes.schema import Data
-from mar_st.text.texts import TextsError
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_negatives_come_from_the_given_corpus(entry, tmp_path):
     assert mined <= {*corpus, *known}
     contents = [(tmp_path / f"mined{number}" / "triples.jsonl").read_bytes() for number in (0, 1)]
     assert contents[0] == contents[1]
-    with pytest.raises(TextsError, match="There is no file"):
+    with pytest.raises(MarError, match="There is no file"):
         _mine(entry, tmp_path / "other", corpus=tmp_path / "nowhere.jsonl")
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mar_st import MAR
 from mar_st.cli import app
-from mar_st.data.rows import hub_data
+from mar_st.data import hub_dataset
 from mar_st.encode.corpus import read_corpus
 from mar_st.encode.loading import resolve
 from mar_st.errors import MarError
@@ -109,7 +109,7 @@ def _pairs(folder: Path) -> Path:
 
 DATASETS = {
     "read_corpus": lambda name: next(read_corpus(name)),
-    "hub_data": lambda name: hub_data(f"hub:{name}"),
+    "hub_dataset": lambda name: hub_dataset(f"hub:{name}"),
     "read_texts": lambda name: next(read_texts(f"hub:{name}")),
 }
 

@@ -200,7 +200,7 @@ def test_a_model_that_does_not_load_is_reported(tmp_path, monkeypatch):
 def test_unreadable_data_are_reported_before_the_first_stage(tmp_path):
     recipe = _one_stage()
     missing = recipe.data[0].model_copy(update={"path": str(tmp_path / "none.jsonl")})
-    with pytest.raises(RehearsalError, match=r"before the first stage: DataError: .*none\.jsonl"):
+    with pytest.raises(RehearsalError, match=r"before the first stage: MarError: .*none\.jsonl"):
         rehearse(recipe.model_copy(update={"data": (missing,)}), tmp_path / "run")
 
 

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import yaml
 
-from mar_st.data.content import data_digest
+from mar_st.data import data_digest
 from mar_st.model.describe import count_parameters
 from mar_st.model.names import packaged_folder
 from mar_st.recipes.load import load_recipe

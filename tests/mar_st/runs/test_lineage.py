@@ -5,8 +5,7 @@ import json
 import pytest
 import yaml
 
-from mar_st.data import Source, Triple
-from mar_st.data.content import source_digest
+from mar_st.data import Source, Triple, source_digest
 from mar_st.model.digest import model_digest
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data

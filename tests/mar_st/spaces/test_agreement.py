@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mar_st.encode import write_vectors
 from mar_st.spaces import agreement as module
 from mar_st.spaces.agreement import agreement, mean_cosine, overlaps, ranked
-from mar_st.teachers.vectors import Part, Vectors
+from mar_st.teachers import Vectors
 
 
 @pytest.fixture
 def corpus(tmp_path):
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(50, 6)).astype(np.float32)
-    np.save(tmp_path / "v.npy", matrix)
-    places = np.stack([np.zeros(50, dtype=np.int64), np.arange(50)], axis=1)
-    return Vectors([Part.npy(tmp_path / "v.npy")], places), matrix
+    folder = write_vectors(tmp_path / "v", list(map(str, range(50))), matrix)
+    return Vectors([folder], np.arange(50)), matrix
 
 
 def test_ranking_equals_a_full_sort(corpus, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.spaces import SpaceError
 from mar_st.spaces.retention import JudgedTasks, load_tasks
 
@@ -52,7 +52,7 @@ def test_tasks_that_cannot_be_measured_are_refused(make_folder, tmp_path):
         load_tasks([folder, str(make_folder("STS"))], "test")
     with pytest.raises(SpaceError, match="names two tasks 'one'; rename"):
         load_tasks([folder, str(make_folder("Reranking", "deeper/one"))], "test")
-    with pytest.raises(DataError, match="No task at"):
+    with pytest.raises(MarError, match="No task at"):
         load_tasks([str(tmp_path / "none")], "test")
 
 

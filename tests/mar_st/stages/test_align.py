@@ -11,7 +11,8 @@ import torch
 from datasets import Dataset
 
 from mar_st import MAR
-from mar_st.data import DataError, Source, Triple
+from mar_st.data import Source, Triple
+from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
@@ -194,7 +195,7 @@ def test_texts_are_grouped_by_source_side_and_prompt(sources):
 
 def test_a_weight_that_leaves_no_text_is_refused():
     assert weighted(100, 0.01, seed=0).shape == (1,)
-    with pytest.raises(DataError, match=r"A weight of 0\.004 leaves none of 100 rows.* at least 0\.01"):
+    with pytest.raises(MarError, match=r"A weight of 0\.004 leaves none of 100 rows.* at least 0\.01"):
         weighted(100, 0.004, seed=0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from datasets import Dataset
 
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.stages.columns import document_columns, read_columns
 from tests.mar_st.stages.helpers import TRIPLES, source
 
@@ -39,7 +39,7 @@ def test_only_nli_data_leave_out_the_rows_without_a_negative():
     assert read_columns(nli, 3)["query"][:] == [triple.query for triple in TRIPLES[1:]]
     kept = replace(source(triples=SOME, missing_negatives="batch"), form="nli")
     assert read_columns(kept, 3)["query"][:] == [triple.query for triple in TRIPLES]
-    with pytest.raises(DataError, match="has no negatives but 1 are asked for"):
+    with pytest.raises(MarError, match="has no negatives but 1 are asked for"):
         read_columns(source(triples=SOME), 3)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.data import DataError, Triple
+from mar_st.data import Triple
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
 from mar_st.stages import contrastive
@@ -115,7 +115,7 @@ def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, fit_argu
     assert len(fit_arguments["data"]["qa"].column_names) == columns
     if wanted:
         without = [source(triples=[*TRIPLES, Triple("头疼", ("发热",))])]
-        with pytest.raises(DataError, match="no negatives but 2 are asked for"):
+        with pytest.raises(MarError, match="no negatives but 2 are asked for"):
             _train(tmp_path, sources=without, negatives=wanted)
 
 

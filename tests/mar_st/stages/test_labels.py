@@ -8,10 +8,12 @@ import pytest
 import torch
 from datasets import Dataset
 
-from mar_st.data import DataError, Triple, to_dataset
+from mar_st.data import Triple, to_dataset
+from mar_st.encode import write_vectors
+from mar_st.errors import MarError
 from mar_st.stages.labels import labelled, with_scores, with_vectors
 from mar_st.stages.samplers import TrainRows
-from mar_st.teachers.vectors import Part, Vectors
+from mar_st.teachers import Vectors
 
 MATRIX = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
 DOCUMENTS = [f"文{number}" for number in range(40)]
@@ -27,10 +29,9 @@ def stored(tmp_path):
     """Vectors in a file, all of them or some rows."""
 
     def make(matrix=MATRIX, rows=None):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.npy"
-        np.save(path, matrix)
-        rows = np.arange(len(matrix)) if rows is None else np.asarray(rows)
-        return Vectors([Part.npy(path)], np.stack([np.zeros_like(rows), rows], axis=1))
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder = write_vectors(path, list(map(str, range(len(matrix)))), matrix)
+        return Vectors([folder], np.arange(len(matrix)) if rows is None else np.asarray(rows))
 
     return make
 
@@ -168,7 +169,7 @@ def test_rows_without_a_negative_are_refused_before_anything_is_asked_for(positi
         lambda: with_vectors(data, ROLES, lambda texts, role: pytest.fail("asked for vectors")),
         lambda: with_scores(data, lambda pairs: pytest.fail("asked for scores")),
     ):
-        with pytest.raises(DataError, match="have no stored vectors or scores to learn from"):
+        with pytest.raises(MarError, match="have no stored vectors or scores to learn from"):
             call()
 
 

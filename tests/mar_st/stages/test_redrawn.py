@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.data import DataError, Triple
+from mar_st.data import Triple
+from mar_st.errors import MarError
 from mar_st.stages import joint
 from mar_st.stages.columns import read_columns
 from mar_st.stages.contrastive import train_contrastive
@@ -146,9 +147,9 @@ def test_rows_without_negatives_are_refused_with_a_teacher(tmp_path):
     some = [Triple(t.query, t.positives, t.negatives if n else ()) for n, t in enumerate(TRIPLES)]
     for positives in ("one-per-epoch", "one"):
         entry = redrawn_source(some, positives=positives, missing_negatives="batch")
-        with pytest.raises(DataError, match="no stored vectors or scores to learn from"):
+        with pytest.raises(MarError, match="no stored vectors or scores to learn from"):
             train_distill(encoder(), encoder(seed=1), [entry], stage("distill"), settings(tmp_path), {})
-        with pytest.raises(DataError, match="no stored vectors or scores to learn from"):
+        with pytest.raises(MarError, match="no stored vectors or scores to learn from"):
             with_scores(read_columns(entry, 3), lambda pairs: pytest.fail("asked for scores"))
-    with pytest.raises(DataError, match="has no negatives but 1 are asked for"):
+    with pytest.raises(MarError, match="has no negatives but 1 are asked for"):
         read_columns(redrawn_source(some), 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from mar_st.data import DataError
 from mar_st.errors import MarError
 from mar_st.study import StudyError, load_study
 from mar_st.study.grid import run_study
@@ -34,9 +33,9 @@ def test_an_unknown_prompt_of_a_finished_model_is_refused_before_training(
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"tasks": [{"name": "faq", "path": "nowhere"}]}, DataError, "No task at nowhere"),
+        ({"tasks": [{"name": "faq", "path": "nowhere"}]}, MarError, "No task at nowhere"),
         ({"rows": [{"name": "full", "set": {"stages.4.epochs": 1}}]}, MarError, "the recipe has no"),
-        ({"rows": [{"name": "full", "set": {"data.0.path": "gone.jsonl"}}]}, DataError, "gone.jsonl"),
+        ({"rows": [{"name": "full", "set": {"data.0.path": "gone.jsonl"}}]}, MarError, "gone.jsonl"),
         (
             {"rows": [{"name": "full"}, {"name": "x", "changes": {"query": {
                 "source": "./gone", "config": None, "tokenizer": None}}}]},
@@ -50,12 +49,12 @@ def test_an_unknown_prompt_of_a_finished_model_is_refused_before_training(
         ),
         (
             {"rows": [{"name": "full"}, {"name": "x", "set": {"data.answers.negatives": 1}}]},
-            DataError,
+            MarError,
             "has no negatives but 1 are asked for",
         ),
         (
             {"rows": [{"name": "full"}, {"name": "x", "set": {"stages.joint.negatives": 2}}]},
-            DataError,
+            MarError,
             "has no negatives but 2 are asked for",
         ),
     ],

@@ -19,7 +19,7 @@ def test_the_document_encoder_of_a_mar_encodes_both_roles(mar, tmp_path):
     live = mar.encode_corpus(TEXTS)
     for role in ("document", "query"):
         np.testing.assert_allclose(np.asarray(teacher.vectors(TEXTS, role)), live, atol=1e-6)
-    assert len(list(tmp_path.rglob("vectors.npy"))) == 1
+    assert len(list(tmp_path.rglob("teacher.json"))) == 1
 
 
 def test_without_renormalisation_vectors_are_shorter_than_one(query_source, document_source, tmp_path):

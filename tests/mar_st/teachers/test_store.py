@@ -10,13 +10,17 @@ import threading
 import numpy as np
 import pytest
 
-from mar_st.teachers.store import TeacherStore, store_root
-from mar_st.teachers.vectors import StoreError, Vectors, text_keys
+from mar_st.errors import MarError
+from mar_st.teachers import TeacherStore, Vectors, store_root
 from tests.mar_st.teachers.digits import TEXTS, Digits
 
 
 def _files(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.npy")}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.suffix in (".json", ".arrow", ".safetensors") and "teacher" not in p.name
+    }
 
 
 def test_stored_vectors_equal_the_live_ones(tmp_path):
@@ -51,21 +55,13 @@ def test_texts_are_encoded_longest_first(tmp_path):
     assert lengths[0] > lengths[-1]
 
 
-def test_each_teacher_role_and_dtype_has_its_own_folder(tmp_path):
+def test_each_teacher_and_role_has_its_own_folder(tmp_path):
     store = TeacherStore(tmp_path)
-    store.vectors(Digits(), TEXTS, "document")
-    for teacher, role, dtype in (
-        (Digits("other"), "document", "float32"),
-        (Digits(), "query", "float32"),
-        (Digits(), "document", "float16"),
-    ):
-        vectors = store.vectors(teacher, TEXTS, role, dtype=dtype)
+    for teacher, role in ((Digits(), "document"), (Digits("other"), "document"), (Digits(), "query")):
+        vectors = store.vectors(teacher, TEXTS, role)
         assert teacher.asked
-        np.testing.assert_allclose(np.asarray(vectors), teacher.live(TEXTS), atol=1e-3)
-        assert np.asarray(vectors).dtype == np.float32
-    sizes = [path.stat().st_size for path in tmp_path.rglob("vectors.npy")]
-    assert len(sizes) == 4
-    assert len(set(sizes)) == 2
+        np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
+    assert len(list(tmp_path.glob("*/teacher.json"))) == 3
 
 
 def test_rows_are_read_from_the_disk_when_asked_for(tmp_path):
@@ -79,18 +75,7 @@ def test_rows_are_read_from_the_disk_when_asked_for(tmp_path):
     np.testing.assert_array_equal(vectors[[2, 1]], live[[2, 1]])
     np.testing.assert_array_equal(np.concatenate(list(vectors.blocks(8))), live)
     again = pickle.loads(pickle.dumps(vectors))
-    assert not again._open
     np.testing.assert_array_equal(again[rows], live[rows])
-    assert all(isinstance(array, np.memmap) for array in vectors._open.values())
-
-
-def test_few_files_are_open_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("mar_st.teachers.vectors.OPEN_FILES", 3)
-    teacher = Digits()
-    vectors = TeacherStore(tmp_path, shard=5).vectors(teacher, TEXTS, "document")
-    np.testing.assert_array_equal(vectors[::-1], teacher.live(TEXTS)[::-1])
-    assert len(vectors.parts) == 10
-    assert len(vectors._open) == 3
 
 
 def test_vectors_can_be_cut_and_normalised(tmp_path):
@@ -101,8 +86,8 @@ def test_vectors_can_be_cut_and_normalised(tmp_path):
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(np.asarray(cut), expected, rtol=1e-6)
     assert cut.shape == (50, 3)
-    with pytest.raises(StoreError, match="have only 6 dimensions"):
-        Vectors(vectors.parts, vectors.places, dim=7)
+    with pytest.raises(MarError, match="have only 6 dimensions"):
+        Vectors(vectors.folders, vectors.rows, dim=7)
 
 
 def test_no_texts_give_no_vectors(tmp_path):
@@ -131,7 +116,7 @@ def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
     assert process.returncode == -signal.SIGKILL
-    assert len(list(killed.rglob("vectors.npy"))) == 2
+    assert len(list(killed.rglob("manifest.json"))) == 2
     resumed, fresh = Digits(), Digits()
     vectors = TeacherStore(killed, shard=16).vectors(resumed, TEXTS, "document")
     expected = TeacherStore(whole, shard=16).vectors(fresh, TEXTS, "document")
@@ -139,22 +124,6 @@ def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     assert _files(killed) == _files(whole)
     assert len(_files(whole)) == 8
     assert resumed.asked == fresh.asked[2:]
-
-
-def test_a_torn_shard_is_rewritten(tmp_path):
-    store, teacher = TeacherStore(tmp_path, shard=16), Digits()
-    folder = store.folder(teacher, "document") / "float32"
-    name = next(store._plan(TEXTS, text_keys(TEXTS), _empty(folder)))[0]
-    (folder / f"part-{name}").mkdir(parents=True)
-    (folder / f"part-{name}" / "vectors.npy").write_bytes(b"\x93NUMPY torn")
-    vectors = store.vectors(teacher, TEXTS, "document")
-    np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
-
-
-def _empty(folder):
-    from mar_st.teachers.store import _shards
-
-    return _shards(folder)[1]
 
 
 def test_two_concurrent_callers_share_the_work(tmp_path):
@@ -198,13 +167,13 @@ def test_bad_vectors_are_refused_and_not_stored(tmp_path):
             return super().encode(texts, role)[1:]
 
     store = TeacherStore(tmp_path)
-    with pytest.raises(StoreError, match="NaN or infinite"):
+    with pytest.raises(MarError, match="NaN or infinite"):
         store.vectors(Broken(), TEXTS, "document")
-    with pytest.raises(StoreError, match="one vector per text"):
+    with pytest.raises(MarError, match="shape"):
         store.vectors(Short(), TEXTS, "document")
-    assert not list(tmp_path.rglob("vectors.npy"))
+    assert not list(tmp_path.rglob("manifest.json"))
     store.vectors(Digits(), TEXTS[:10], "document")
-    with pytest.raises(StoreError, match=r"gave 4 dimensions.*have 6"):
+    with pytest.raises(MarError, match="it has changed"):
         store.vectors(Digits(dim=4), TEXTS, "document")
 
 

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mar_st.data import read_source
-from mar_st.data.content import source_digest
+from mar_st.data import read_source, source_digest
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Backbone

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Normalize
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from mar_st import MAR
-from mar_st.data import DataError
+from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
 from mar_st.model.encoders import load_encoder
 from mar_st.model.mlm_head import source_head
@@ -263,5 +263,5 @@ def test_texts_are_read_from_every_kind_of_file(tmp_path):
     assert [text[-1] for text in file_texts(str(tmp_path / "task"))] == ["文", "问"]
     (tmp_path / "none.txt").write_text("")
     for missing in ("none.txt", "nowhere.jsonl"):
-        with pytest.raises(DataError):
+        with pytest.raises(MarError):
             file_texts(str(tmp_path / missing))

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from mar_st.data import DataError, read_source
+from mar_st.data import read_source
+from mar_st.errors import MarError
 from mar_st.recipes.inputs import Data
 from mar_st.vocabulary.texts import file_texts, source_texts
 
@@ -30,14 +31,14 @@ def test_lines_of_a_text_file_are_texts(tmp_path, start, end):
 def test_a_text_file_in_another_encoding_is_named(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_bytes("hello\n头疼\n".encode("gbk"))
-    with pytest.raises(DataError, match=r"texts\.txt:2: not UTF-8"):
+    with pytest.raises(MarError, match=r"texts\.txt:2: not UTF-8"):
         file_texts(str(path))
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_a_file_without_texts_is_refused(tmp_path, content):
     (tmp_path / "texts.txt").write_text(content)
-    with pytest.raises(DataError, match="holds no texts"):
+    with pytest.raises(MarError, match="holds no texts"):
         file_texts(str(tmp_path / "texts.txt"))
 
 
@@ -61,5 +62,5 @@ def test_a_folder_gives_its_documents_and_queries(tmp_path):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+    with pytest.raises(MarError, match=r"nowhere\.jsonl"):
         file_texts(str(tmp_path / "nowhere.jsonl"))

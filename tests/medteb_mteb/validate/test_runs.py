@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mar_st.data.trec import RunError
+from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders import read_folder
 from medteb_mteb.validate.runs import BASELINES, read_runs
@@ -44,5 +44,5 @@ def test_two_runs_of_one_name_are_refused(make_folder, write, tmp_path):
 @pytest.mark.parametrize("content", [{"q9": {"d1": 1.0}}, {"q1": {"d9": 1.0}}, {"q1": {"d1": None}}, {}])
 def test_a_run_of_other_data_is_refused(make_folder, tmp_path, content):
     (tmp_path / "a.json").write_text(json.dumps(content))
-    with pytest.raises(RunError, match=r"a\.json"):
+    with pytest.raises(MarError, match=r"a\.json"):
         read_runs([str(tmp_path / "a.json")], read_folder(make_folder("Retrieval")).retrieval)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from mar_st.files import sha256
 from mar_st.model.names import model_source
 from mar_st.model.opening import open_model
-from mar_st.text.texts import read_rows
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -82,64 +81,32 @@ class PrecomputedVectors:
     """Vectors that were computed before.
 
     Args:
-        path: An `.npy` file with a row for each of `ids`, in their order, or a folder with `vectors.npy` and
-            `texts.jsonl`, whose lines hold the `_id` of each row.
+        path: A folder of vectors (`mar encode`, `mar_st.encode.write_vectors`), whose ids are those of the
+            texts.
         ids: Ids of the texts that will be requested, in the order of the source.
 
     Raises:
-        BuildError: The file is missing, its vectors have width 0, the numbers of rows and ids differ, or an
-            id has no vector.
-        MarError: The file does not hold a matrix of floats.
+        MarError: It is no folder of vectors, or an id has no vector.
     """
 
     def __init__(self, path: str | Path, ids: Sequence[str]) -> None:
-        from mar_st.teachers.vectors import Part  # lazy: sentence_transformers
+        from mar_st.encode import VectorFolder  # lazy: pyarrow
 
-        path = Path(path)
-        self.path = path / "vectors.npy" if path.is_dir() else path
-        if not self.path.is_file():
-            raise BuildError(f"There is no {self.path}. Give an .npy file, or a folder with vectors.npy.")
-        array = Part.npy(self.path).open()
-        if not array.shape[1]:
-            raise BuildError(f"{self.path} holds vectors of width 0; encode the texts again.")
-        named = _ids(path / "texts.jsonl") if path.is_dir() else ids
-        if len(array) != len(named):
-            raise BuildError(
-                f"{self.path} holds {len(array)} vectors for {len(named)} texts; they must belong to each "
-                "other row by row."
-            )
-        self._array = array
-        self._row = {name: row for row, name in enumerate(named)}
-        if len(self._row) != len(named):
-            again = next(name for row, name in enumerate(named) if self._row[name] != row)
-            raise BuildError(f"{path / 'texts.jsonl'} holds {again!r} twice; a text has one vector.")
-        #: In a folder the ids say whose vectors these are, so the decisions depend on them too.
-        self._names = hashlib.sha256("\n".join(named).encode()).hexdigest() if path.is_dir() else ""
+        self.folder = VectorFolder.open(path)
+        self._row = {name: row for row, name in enumerate(self.folder.ids.to_pylist())}
         missing = [name for name in ids if name not in self._row]
         if missing:
             raise BuildError(f"{path} has no vector for {len(missing)} texts, for instance {missing[0]!r}.")
 
     def identity(self) -> dict[str, Any]:
-        """Return the digest of the file, and of the ids beside it."""
-        with self.path.open("rb") as file:
-            own = {"kind": "file", "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-        return {**own, "ids": self._names} if self._names else own
+        """Return the digest of the folder's manifest, which has the digest of every file."""
+        return {"kind": "folder", "sha256": sha256(self.folder.path / "manifest.json")}
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
-        """Return the vectors of texts, read from the file in place."""
-        from mar_st.teachers.vectors import Part, Vectors  # lazy: sentence_transformers
+        """Return the vectors of texts, read from the folder in place."""
+        from mar_st.teachers import Vectors  # lazy: sentence_transformers
 
-        rows = np.array([self._row[text.id] for text in texts], dtype=np.int64)
-        return Vectors([Part.npy(self.path)], np.stack([np.zeros_like(rows), rows], axis=1))
-
-
-def _ids(path: Path) -> list[str]:
-    ids = []
-    for number, row in read_rows(path):
-        if row.id is None:
-            raise BuildError(f"{path}:{number}: has no _id, so its vector cannot be assigned to a text.")
-        ids.append(row.id)
-    return ids
+        return Vectors([self.folder], np.array([self._row[text.id] for text in texts], dtype=np.int64))
 
 
 def _load(name: str) -> Any:

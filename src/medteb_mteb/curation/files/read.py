@@ -94,7 +94,7 @@ def read_triples(path: str) -> list[Triple]:
     """Return the triples of a training set, in any form and place that `mar train` reads.
 
     Raises:
-        DataError: The file cannot be read.
+        MarError: The file cannot be read.
     """
     from mar_st.data import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic

@@ -29,7 +29,7 @@ class RunFile:
         documents: Ids of the documents, in the order of the pool.
 
     Raises:
-        RunError: The run cannot be read, or lists other queries or documents; the message names the line.
+        MarError: The run cannot be read, or lists other queries or documents; the message names the line.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.data.reading import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import read_texts
@@ -18,7 +18,7 @@ from medteb_mteb.curation.llm import refuse_private
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
-    from mar_st.data.reading import Row
+    from mar_st.data.rows import Row
 
 __all__ = ["Material", "QueryGroup", "read_material", "read_pools"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mar_st.data.reading import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
 from mar_st.text.values import as_text
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from mar_st.data.reading import Row
+    from mar_st.data.rows import Row
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.texts.terms import TermMatch
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.data.reading import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts, read_triples
 from medteb_mteb.curation.labels.audit import read_benchmark

@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from mar_st.data.trec import RunError, write_run
+from mar_st.data.trec import write_run
+from mar_st.errors import MarError
 from medteb_mteb.curation.files.run_file import RunFile
 
 QUERIES, DOCUMENTS = ["q0", "q1", "q2"], ["d0", "d1", "d2", "d3"]
@@ -61,5 +62,5 @@ def test_a_run_is_identified_by_its_content_and_named_by_its_file(path):
 )
 def test_a_run_that_does_not_fit_the_texts_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(MarError, match=message):
         RunFile(tmp_path / name, QUERIES, DOCUMENTS)

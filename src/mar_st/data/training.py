@@ -1,0 +1,508 @@
+"""Training data: triples of texts, triples of ids beside a corpus, labelled pairs, or single texts.
+
+Forms (`form` of a data entry; `auto` tells the first four apart by their columns):
+
+- `triples`: rows with a query, positives and maybe hard negatives (see `QUERY`, `POSITIVES`, `NEGATIVES` and
+  `negative_1`, `negative_2`, ...: the names of sentence-transformers, FlagEmbedding and Tevatron), optional
+  `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`,
+  `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of corpus ids), as written beside a
+  built edition. Rows that repeat a query are not merged; a batch never holds two of them.
+- `scored-pairs`: rows with `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
+  sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
+- `labelled-pairs`: the same with `label`, 1 for the same meaning.
+- `nli`: rows with `premise`, `hypothesis`, `label`: entailed hypotheses are positives, contradicted ones hard
+  negatives. Neutral rows and premises without an entailed hypothesis are left out (BMRetriever, section on
+  fine-tuning data).
+- `texts`: rows with `text`, and maybe `title`, which goes before it; in a folder, `queries.jsonl` or
+  `corpus.jsonl`, as `role` says.
+
+A document that answers a query in any row is not a negative of that query, and neither is a copy that differs
+in case, width, blanks or punctuation. From `MAPPED_BYTES` on the rows are a file in the cache of `datasets`,
+which all processes of a machine map.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from mar_st.data.rows import HUB, hub_dataset, locate, read_rows, row_files
+from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, Triples, batches
+from mar_st.data.tables import table_of
+from mar_st.errors import MarError
+from mar_st.files import sha256
+from mar_st.text.texts import join_document
+from mar_st.text.values import as_id, as_number, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from mar_st.data.rows import Row
+    from mar_st.recipes.inputs import VocabularyCut
+    from mar_st.recipes.schema import Data
+
+#: Columns of each part of a triple, in order of preference.
+QUERY = ("query", "anchor")
+POSITIVES = ("positive", "positives", "pos", "positive_passages")
+NEGATIVES = ("negative", "negatives", "neg", "negative_passages")
+TRIPLE_COLUMNS = (*QUERY, *POSITIVES, *NEGATIVES, "instruction", "source")
+
+#: Columns that some form reads, besides `negative_1`, `negative_2`, ...
+KNOWN_COLUMNS = (
+    *TRIPLE_COLUMNS, "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
+)  # fmt: skip
+_NUMBERED_NEGATIVE = re.compile(r"negative_([0-9]{1,9})")
+
+#: Columns of other libraries that change how *they* train and are not read here.
+IGNORED_COLUMNS = {
+    "prompt": "FlagEmbedding's; give the data entry a prompt, or rename the column to 'instruction'",
+    "type": "FlagEmbedding's",
+    "pos_scores": "FlagEmbedding's teacher scores",
+    "neg_scores": "FlagEmbedding's teacher scores",
+    "query_instruct": "Tevatron's; rename the column to 'instruction'",
+    "answers": "Tevatron's",
+    "label": "scores or labels of a row's texts",
+    "scores": "scores or labels of a row's texts",
+}
+
+#: Minimum score of a pair that counts as a positive.
+MIN_POSITIVE_SCORE = 0.5
+
+#: Labels of NLI data, by name and by the number that most data sets give them.
+NLI_LABELS = {
+    "entailment": "entailment", "neutral": "neutral", "contradiction": "contradiction",
+    "0": "entailment", "1": "neutral", "2": "contradiction",
+    "-1": "without a label", "-": "without a label",
+}  # fmt: skip
+
+#: Files of this size (bytes) or more are converted to a mapped table instead of one in memory.
+MAPPED_BYTES = 2**26
+
+#: Default template for a query with an instruction; the released models were trained with it.
+INSTRUCTION_TEMPLATE = "<instruct>{instruction}\n<query>"
+
+#: Settings of a data entry that decide which rows are read from its files.
+CONTENT_SETTINGS = {"form", "columns", "where", "limit", "role", "instruction"}
+
+#: Reason why a negative is left out.
+FALSE_NEGATIVES = "negatives that answer their query"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data entry of a recipe with its rows: triples, or texts (form `texts`).
+
+    Attributes:
+        entry: The data entry.
+        form: Resolved `form` of the entry.
+        triples: Its triples.
+        texts: Its texts, only for the form `texts`.
+        left_out: Number of rows, triples, texts or negatives that were left out, by reason.
+        ignored: Columns in the files that only other libraries read, with the library of each.
+    """
+
+    entry: Data
+    triples: Sequence[Triple] = field(default_factory=list)
+    texts: Sequence[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+    form: str = "triples"
+
+    def notes(self) -> list[str]:
+        """Return a line on columns of other libraries that are not read, if there are any."""
+        columns = "; ".join(f"{name!r} ({whose})" for name, whose in self.ignored.items())
+        return [f"data {self.entry.name}: not read: {columns}"] if columns else []
+
+    def summary(self) -> str:
+        """Return a line with the number of records and, by reason, of those left out."""
+        what = f"{len(self.texts)} texts" if self.form == "texts" else f"{len(self.triples)} triples"
+        reasons = ", ".join(f"{number} {reason}" for reason, number in self.left_out.items())
+        return f"{what}; left out: {reasons}" if reasons else what
+
+
+def read_triples(name: str) -> Triples:
+    """Read all triples of a source whose columns determine its form; instructions of rows are left out."""
+    from mar_st.recipes.schema import Data  # lazy: pydantic
+
+    return Triples.of(read_source(Data(name="data", path=name, instruction="")).triples)
+
+
+def read_source(entry: Data, seed: int = 0) -> Source:
+    """Read a data entry of a recipe; `Source.left_out` counts unused rows by reason.
+
+    Args:
+        entry: Path, form, renamed columns, rows to keep (`where`), maximum number of rows (`limit`).
+        seed: Seed of the draw if there are more rows than `limit`; their order is kept.
+
+    Raises:
+        MarError: No such source, unusable rows (see `read_rows`), a missing column, an unknown id, a triple
+            without a positive, or no rows.
+    """
+    reader = _Reader(entry)
+    form = entry.form if entry.form != "auto" else reader.form()
+    schema = TEXTS_SCHEMA if form == "texts" else TRIPLES_SCHEMA
+    large = sum(file.stat().st_size for file in _files(entry)) >= MAPPED_BYTES
+    key = data_digest(entry) if large else None
+    read = {
+        "triples": reader.triples, "scored-pairs": lambda: reader.pairs("score"), "nli": reader.nli,
+        "labelled-pairs": lambda: reader.pairs("label"), "texts": reader.texts,
+    }[form]  # fmt: skip
+    rows = table_of(lambda: batches(read(), schema), schema, key, reader.left_out)
+    false = _false_negatives(Triples(rows)) if schema is TRIPLES_SCHEMA else np.empty(0, dtype=bool)
+    if false.any():
+        reader.left_out[FALSE_NEGATIVES] += int(false.sum())
+        key = key and _key(key, "without false negatives")
+        rows = table_of(lambda before=rows: batches(_without(Triples(before), false), schema), schema, key)
+    if entry.limit is not None and len(rows) > entry.limit:
+        reader.left_out["beyond the limit"] += len(rows) - entry.limit
+        key = key and _key(key, entry.limit, seed)
+        drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
+        rows = table_of(lambda before=rows: before.take(pa.array(drawn)).to_batches(), schema, key)
+    if not len(rows):
+        condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
+        what = "texts" if form == "texts" else "triples"
+        raise MarError(f"{entry.path} holds no {what}{' with ' + condition if condition else ''}.")
+    details: dict[str, Any] = {"form": form, "left_out": dict(reader.left_out), "ignored": reader.ignored}
+    if form == "texts":
+        return Source(entry, texts=Texts(rows.column("text").chunks), **details)
+    triples = Triples(rows, key)
+    _check_instructions(entry, triples)
+    return Source(entry, triples=triples, **details)
+
+
+def data_digest(data: str | Data) -> str:
+    """Return the sha256 of a data source: its files' names and contents, and an entry's settings of rows.
+
+    Args:
+        data: Path of the source, or a data entry.
+
+    Raises:
+        MarError: The source does not exist.
+    """
+    path = data if isinstance(data, str) else data.path
+    content: list[Any] = []
+    if path.startswith(HUB):
+        content.append(hub_dataset(path)._fingerprint)
+    else:
+        root = locate(path)
+        folder, files = (root.parent, [root]) if root.is_file() else (root, sorted(root.rglob("*")))
+        content += [(file.relative_to(folder).as_posix(), sha256(file)) for file in files if file.is_file()]
+    if not isinstance(data, str):
+        content.append(data.model_dump(mode="json", include=CONTENT_SETTINGS, exclude_defaults=True))
+    return _key(*content)
+
+
+def source_digest(source: Source) -> str:
+    """Return the digest of the data of a source, see `data_digest`."""
+    return data_digest(source.entry)
+
+
+def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:
+    """Return what decides which pieces of a vocabulary are kept.
+
+    Args:
+        cut: Vocabulary setting of a backbone.
+        data: Digest of the content of every data entry, by name.
+    """
+    return {"keep": cut.keep, "texts": [data.get(name) or data_digest(name) for name in cut.texts]}
+
+
+def _key(*content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _files(entry: Data) -> list[Path]:
+    """Return the files of an entry, of triples of ids also the texts."""
+    if entry.path.startswith(HUB):
+        return []
+    table = {"query": "queries", "document": "corpus", None: "triples"}[entry.role]
+    files = row_files(entry.path, table)
+    return [*files, files[0].with_name("corpus.jsonl")] if _of_ids(entry) else files
+
+
+def _of_ids(entry: Data) -> bool:
+    """Return True if an entry is a folder of triples of ids; `triples.jsonl` may also hold texts."""
+    if entry.role is not None or entry.path.startswith(HUB) or not locate(entry.path).is_dir():
+        return False
+    first = next(read_rows(entry.path, table="triples"), None)
+    return first is not None and "query-id" in first.values
+
+
+def _false_negatives(triples: Triples) -> np.ndarray:
+    """Return True for each document that is a negative but answers the same query in some row, or a copy."""
+    if not triples.negatives.any():
+        return np.empty(0, dtype=bool)
+    keys = np.empty(len(triples.owners), dtype=np.uint64)
+    queries, start = list(triples.queries), 0
+    for block in triples.documents.blocks():
+        # As `mar_st.text.normalise`, but for a whole block at once.
+        plain = pc.utf8_lower(pc.utf8_normalize(block, form="NFKC"))
+        plain = pc.replace_substring_regex(plain, pattern=r"[^\p{L}\p{N}]+", replacement="")
+        texts = zip(
+            triples.owners[start : start + len(block)], plain.to_pylist(), block.to_pylist(), strict=True
+        )
+        for place, (owner, text, original) in enumerate(texts, start):
+            keys[place] = xxhash.xxh3_64_intdigest(f"{queries[owner]}\0{text or original}".encode())
+        start += len(block)
+    own = triples.is_positive
+    return ~own & np.isin(keys, keys[own])
+
+
+def _without(triples: Triples, false: np.ndarray) -> Iterator[Triple]:
+    for triple, start in zip(triples, triples.starts, strict=False):
+        first = start + len(triple.positives)
+        kept = ~false[first : first + len(triple.negatives)]
+        negatives = tuple(text for text, keep in zip(triple.negatives, kept, strict=True) if keep)
+        yield Triple(triple.query, triple.positives, negatives, triple.instruction, triple.source)
+
+
+def _check_instructions(entry: Data, triples: Triples) -> None:
+    if not triples.instructed:
+        return
+    problem = ""
+    if triples.instructed < len(triples):
+        problem = (
+            f"{triples.instructed} of {len(triples)} rows have an 'instruction'; give one to all or none"
+        )
+    elif entry.symmetric:
+        problem = "rows have an 'instruction', but the entry is symmetric. Set a prompt and instruction: ''"
+    elif entry.prompt:
+        problem = f"rows have an 'instruction', which replaces the prompt {entry.prompt!r}. Set prompt: ''"
+    if problem:
+        raise MarError(f"{entry.path}: {problem}.")
+
+
+class _Reader:
+    """Converts the rows of a data entry, renamed and filtered, by form."""
+
+    def __init__(self, entry: Data) -> None:
+        self.entry = entry
+        self.left_out: Counter[str] = Counter()
+        self.ignored: dict[str, str] = {}
+        for column in entry.columns:
+            if column not in KNOWN_COLUMNS and not is_column(column):
+                near = get_close_matches(column, KNOWN_COLUMNS)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise MarError(
+                    f"data {entry.name}: 'columns' names {column!r}, which no form reads.{hint} They read "
+                    f"{', '.join(KNOWN_COLUMNS)}."
+                )
+
+    def form(self) -> str:
+        """Return the kind of data, derived from the columns of the first row."""
+        if _of_ids(self.entry):
+            return "triples"
+        first = next(self._rows(lambda _, row: row), {})
+        self.left_out.clear()  # only the form was read
+        if "premise" in first:
+            return "nli"
+        if "sentence1" in first:
+            return "scored-pairs" if "score" in first else "labelled-pairs"
+        return "triples"
+
+    def _rows(self, make: Callable[[Row, dict[str, Any]], Any]) -> Iterator[Any]:
+        """Yield what a function makes of the selected rows, given the row and its renamed columns."""
+        entry = self.entry
+        theirs = set(entry.columns.values())  # one column may serve twice: a text paired with itself
+
+        def selected(row: Row) -> Any:
+            values = row.values
+            for column in (*theirs, *entry.where):
+                if column not in values:
+                    raise MarError(f"has no column {column!r}; it has {', '.join(sorted(values))}.")
+            if any(str(values[column]) not in kept for column, kept in entry.where.items()):
+                self.left_out["not selected by 'where'"] += 1
+                return None
+            renamed = {column: value for column, value in values.items() if column not in theirs}
+            return make(row, renamed | {ours: values[column] for ours, column in entry.columns.items()})
+
+        table = {"query": "queries", "document": "corpus", None: "triples"}[entry.role]
+        made = read_rows(entry.path, selected, table=table)
+        yield from (one for one in made if one is not None)
+
+    def triples(self) -> Iterator[Triple]:
+        """Yield the triples of texts or of ids."""
+        if _of_ids(self.entry):
+            yield from self._triples_of_ids()
+            return
+        template = INSTRUCTION_TEMPLATE if self.entry.instruction is None else self.entry.instruction
+
+        def make(_: Row, row: dict[str, Any]) -> Triple:
+            if not self.ignored:
+                self.ignored = {
+                    n: whose for n, whose in IGNORED_COLUMNS.items() if row.get(n) not in (None, "", [])
+                }
+            return _triple(row, template)
+
+        yield from self._rows(make)
+
+    def _triples_of_ids(self) -> Iterator[Triple]:
+        entry = self.entry
+        if entry.columns or entry.where:
+            raise MarError(
+                f"{entry.path}: 'columns' and 'where' do not apply to rows of ids; leave them out."
+            )
+        texts = {name: texts_by_id(entry.path, name) for name in ("queries", "corpus")}
+
+        def of(name: str, key: Any) -> str:
+            text = texts[name].get(as_id(key) or "", "")
+            if not text.strip():
+                raise MarError(f"{key!r} is not an _id of a text in {name}.jsonl.")
+            return text
+
+        def make(row: Row) -> Triple:
+            query, lists = (
+                row.values.get("query-id"),
+                [row.values.get(n) or [] for n in ("positives", "negatives")],
+            )
+            if query is None or not all(isinstance(ids, list) for ids in lists) or not lists[0]:
+                raise MarError(
+                    "needs 'query-id', 'positives' (a list of _ids of corpus.jsonl) and maybe 'negatives'."
+                )
+            positives, negatives = (tuple(of("corpus", key) for key in ids) for ids in lists)
+            return Triple(of("queries", query), positives, negatives)
+
+        yield from read_rows(entry.path, make, table="triples")
+
+    def pairs(self, label: str) -> Iterator[Triple]:
+        """Yield the triples of pairs with a score or a label."""
+
+        def judged(_: Row, row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool]:
+            first, second = as_text(row.get("sentence1")), as_text(row.get("sentence2"))
+            score = as_number(row.get(label))
+            if first is None or second is None or score is None:
+                raise MarError(
+                    f"needs 'sentence1', 'sentence2' and a number {label!r}; no text may be empty."
+                )
+            if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
+                wanted = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"
+                raise MarError(f"{label!r} is {score:g}; it should be {wanted}.")
+            return row, first, second, score >= MIN_POSITIVE_SCORE
+
+        return self._grouped(self._rows(judged))
+
+    def nli(self) -> Iterator[Triple]:
+        """Yield the triples of premises and hypotheses."""
+
+        def judged(_: Row, row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool] | None:
+            premise, hypothesis = as_text(row.get("premise")), as_text(row.get("hypothesis"))
+            label = NLI_LABELS.get(str(row.get("label")).lower())
+            if premise is None or hypothesis is None or label is None:
+                raise MarError(
+                    "needs 'premise', 'hypothesis' (not empty) and 'label': entailment, neutral or "
+                    f"contradiction (or 0, 1, 2); the label is {row.get('label')!r}."
+                )
+            if label in ("neutral", "without a label"):
+                self.left_out[label] += 1
+                return None
+            return row, premise, hypothesis, label == "entailment"
+
+        return self._grouped(self._rows(judged))
+
+    def _grouped(self, judged: Iterable[tuple[dict[str, Any], str, str, bool]]) -> Iterator[Triple]:
+        """Yield one triple per first text: texts judged true are its positives, the rest its hard negatives.
+
+        A second text that was judged both ways is a positive.
+        """
+        groups: dict[str, tuple[str, list[str], list[str]]] = {}
+        for row, first, second, same in judged:
+            if row.get("instruction") and self.entry.instruction != "":
+                raise MarError(
+                    f"{self.entry.path}: 'instruction' is not supported for pairs; set 'prompt' on the "
+                    "entry, and instruction: '' to ignore that column."
+                )
+            group = groups.setdefault(first, (str(row.get("source") or ""), [], []))
+            (group[1] if same else group[2]).append(second)
+        for first, (source, positives, negatives) in groups.items():
+            if positives:
+                refused = dict.fromkeys(text for text in negatives if text not in positives)
+                yield Triple(first, tuple(dict.fromkeys(positives)), tuple(refused), source=source)
+            else:
+                self.left_out["without a positive"] += 1
+
+    def texts(self) -> Iterator[str]:
+        """Yield single texts."""
+
+        def make(_: Row, row: dict[str, Any]) -> str:
+            if as_text(row.get("text")) is None:
+                raise MarError(f"needs a 'text' that is not empty; has {sorted(row)}.")
+            return join_document({"text": row["text"], "title": row.get("title") or ""})
+
+        yield from self._rows(make)
+
+
+def texts_by_id(source: str | Path, table: str) -> dict[str, str]:
+    """Return the texts of `corpus` or `queries` in a folder by `_id` (or `id`), titles before their texts."""
+    texts: dict[str, str] = {}
+
+    def make(row: Row) -> None:
+        values = row.values
+        key, text = as_id(values.get("_id", values.get("id"))), values.get("text")
+        if key is None or not isinstance(text, str):
+            raise MarError(f"needs an '_id' and a 'text'; has {sorted(values)}.")
+        if key in texts:
+            raise MarError(f"the _id {key!r} occurs twice; each text needs its own.")
+        texts[key] = join_document({"text": text, "title": values.get("title") or ""})
+
+    for _ in read_rows(source, make, table=table):
+        pass
+    return texts
+
+
+def is_column(name: str) -> bool:
+    """Return True if triples are read from a column of this name."""
+    return name in TRIPLE_COLUMNS or _NUMBERED_NEGATIVE.fullmatch(name) is not None
+
+
+def _triple(row: dict[str, Any], template: str) -> Triple:
+    """Return the triple of a row; a template puts its instruction before the query."""
+    query = next((text for name in QUERY if (text := as_text(row.get(name)))), None)
+    positives = _texts(row, POSITIVES)
+    if query is None or not positives:
+        wanted = QUERY if query is None else POSITIVES
+        column = next((name for name in wanted if name in row), None)
+        if column is None:
+            raise MarError(f"needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+        raise MarError(f"{column!r} should be a text that is not empty; it is {row[column]!r}.")
+    negatives = _texts(row, NEGATIVES)
+    if not negatives:
+        numbers = sorted((int(m[1]), name) for name in row if (m := _NUMBERED_NEGATIVE.fullmatch(name)))
+        negatives = tuple(text for _, name in numbers for text in _texts(row, (name,)))
+    instruction = row.get("instruction") if template else None
+    if instruction and not isinstance(instruction, str):  # NaN where a table had no value, for instance
+        raise MarError(f"'instruction' should be a text or null; it is {instruction!r}.")
+    before = template.replace("{instruction}", str(instruction)) if instruction else ""
+    return Triple(query, positives, negatives, before, str(row.get("source") or ""))
+
+
+def _texts(row: dict[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of the first column that has any: a text, or a list of texts or passages."""
+    for name in names:
+        value = row.get(name)
+        if value:
+            listed = value if isinstance(value, list | tuple) else [value]
+            texts = [as_text(_passage(text)) for text in listed]
+            if None in texts:
+                raise MarError(f"{name!r} should hold texts that are not empty; it holds {value!r}.")
+            return tuple(str(text) for text in texts)
+    return ()
+
+
+def _passage(value: Any) -> Any:
+    """Return the text of a passage with its title; anything else unchanged."""
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        return join_document({"text": value["text"], "title": value.get("title") or ""})
+    return value

@@ -1,0 +1,95 @@
+"""Large data in the cache of `datasets`, digests, and negatives that answer their query."""
+
+from __future__ import annotations
+
+import json
+
+import datasets
+import pytest
+
+from mar_st.data import Triple, data_digest, read_source, to_dataset, training
+from mar_st.errors import MarError
+from mar_st.recipes.schema import Data
+
+ROWS = [
+    {
+        "query": f"问{number % 40}",
+        "positives": [f"答{number}-{part}" for part in range(number % 3 + 1)],
+        "negatives": [f"错{number % 25}-{part}" for part in range(number % 4 + 1)],
+        "source": "ab"[number % 2],
+        "instruction": "找",
+    }
+    for number in range(100)
+]
+
+
+def _write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def _entry(path, **settings):
+    return Data(name="entry", path=path, prompt="", **settings)
+
+
+@pytest.fixture
+def mapped(monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return lambda: monkeypatch.setattr(training, "MAPPED_BYTES", 0)
+
+
+@pytest.mark.parametrize("fields", [{}, {"where": {"source": ["b"]}}, {"limit": 30}])
+def test_mapped_data_equal_those_in_memory(tmp_path, mapped, fields):
+    rows = [{**row, "negatives": [*row["negatives"], row["positives"][0]]} for row in ROWS]
+    entry = _entry(_write(tmp_path / "rows.jsonl", rows), **fields)
+    sources = [read_source(entry, 5)]
+    mapped()
+    sources += [read_source(entry, 5), read_source(entry, 5)]  # written, then found
+    assert [source.triples.key is None for source in sources] == [True, False, False]
+    for source in sources[1:]:
+        assert source.triples == sources[0].triples
+        assert source.left_out == sources[0].left_out
+        for positives in ("one", "all", "one-per-epoch"):
+            options = {"negatives": 2, "positives": positives, "seed": 3}
+            data = [to_dataset(one.triples, **options) for one in (source, sources[0])]
+            if positives == "one-per-epoch":
+                contents = [one.content(range(len(one)), 2) for one in data]
+            else:
+                contents = [one.to_dict() for one in data]
+            assert contents[0] == contents[1]
+
+
+def test_a_failed_conversion_is_reported_and_repeated(tmp_path, mapped):
+    mapped()
+    path = tmp_path / "rows.jsonl"
+    _write(path, [*ROWS, {}])
+    with pytest.raises(MarError, match=r"rows\.jsonl:101: needs 'query'"):
+        read_source(_entry(str(path)))
+    _write(path, ROWS)
+    assert len(read_source(_entry(str(path))).triples) == 100
+
+
+def test_the_digest_covers_contents_names_and_settings(tmp_path):
+    path = _write(tmp_path / "rows.jsonl", ROWS)
+    first = data_digest(_entry(path))
+    assert data_digest(_entry(path, weight=2)) == first == data_digest(_entry(path))
+    assert data_digest(_entry(path, limit=3)) != first
+    _write(tmp_path / "rows.jsonl", ROWS[:-1])
+    assert data_digest(_entry(path)) != first
+    with pytest.raises(MarError, match="There is no file"):
+        data_digest(str(tmp_path / "absent"))
+
+
+def test_positives_of_the_query_and_their_copies_are_no_negatives(tmp_path):
+    rows = [
+        {"query": "问", "positives": ["多喝水，ABC"], "negatives": ["打球", "多休息。", "多 喝 水 ａｂｃ"]},
+        {"query": "问", "positives": ["多休息"], "negatives": ["熬夜", "打球!"]},
+        {"query": "别的", "positives": ["打球"], "negatives": ["多休息"]},
+    ]
+    source = read_source(_entry(_write(tmp_path / "rows.jsonl", rows)))
+    assert source.triples == [
+        Triple("问", ("多喝水，ABC",), ("打球",)),
+        Triple("问", ("多休息",), ("熬夜", "打球!")),
+        Triple("别的", ("打球",), ("多休息",)),
+    ]
+    assert source.left_out == {"negatives that answer their query": 2}
