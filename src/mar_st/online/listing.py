@@ -144,7 +144,8 @@ class ExportListing:
         except ValidationError as error:
             from mar_st.options import invalid  # lazy: typer
 
-            raise EncoderError(f"{path}: {invalid(error)} Export the model again.") from error
+            message = " ".join(invalid(error).split())
+            raise EncoderError(f"{path}: {message} Export the model again.") from error
         except ValueError as error:
             raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
         unlisted = sorted(set(listing.needed()) - set(listing.files))

@@ -108,5 +108,5 @@ def test_an_encoder_with_vectors_of_token_pairs_is_exported(tmp_path):
     np.testing.assert_allclose(exported, original, atol=1e-5)
     assert listing.variants["openvino-int8"].report["cosine_min"] > 0.97
     before = listing.identity(listing.variants["openvino-fp32"])
-    changed = replace(listing, files={**listing.files, "bigrams.first.npy": {"sha256": "other"}})
+    changed = replace(listing, files={**listing.files, "bigrams.first.npy": {"bytes": 1, "sha256": "other"}})
     assert changed.identity(listing.variants["openvino-fp32"]) != before

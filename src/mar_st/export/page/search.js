@@ -13,7 +13,7 @@ function normalise(text) {
 class LookupEncoder {
   // settings: export.json; names: features.json; buffer: lookup.bin
   constructor(settings, names, buffer) {
-    if (settings.format !== "mar-lookup" || settings.version !== 1 || settings.precision !== "int8") {
+    if (settings.format !== "mar-lookup" || settings.precision !== "int8") {
       throw new Error("export.json is not of a lookup encoder in int8; export it again.");
     }
     const count = settings.features, dim = settings.dim;
