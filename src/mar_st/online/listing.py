@@ -62,7 +62,7 @@ class Pooling(TypedDict):
 
     mode: Literal["cls", "lasttoken", "mean", "weightedmean", "mean_sqrt_len_tokens"]
     include_prompt: bool
-    special: NotRequired[list[int]]
+    special: list[int]
 
 
 @dataclass(frozen=True, config=_CONFIG)
