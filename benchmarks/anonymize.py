@@ -18,6 +18,27 @@ from pathlib import Path
 LABELLED = Path(__file__).parents[1] / "tests/medteb_mteb/curation/anonymize/labelled"
 
 
+def quality_table(result) -> str:
+    """Return precision and recall by kind, as text for a terminal."""
+    rows = result.to_json()
+    head = (
+        f"{'kind':14}{'marked':>8}{'found':>7}{'precision':>11}{'recall':>8}{'exact p.':>10}{'exact r.':>10}"
+    )
+    lines = [head]
+    for kind, row in [*rows["kinds"].items(), ("all", rows["all"])]:
+        lines.append(
+            f"{kind:14}{row['marked']:>8}{row['found']:>7}{row['precision']:>11.3f}{row['recall']:>8.3f}"
+            f"{row['precision_exact']:>10.3f}{row['recall_exact']:>10.3f}"
+        )
+    lines.append(
+        f"{rows['sentences']} sentences; of {rows['plain']} without identifiers {rows['disturbed']} were "
+        f"changed; {rows['covered']:.1%} of the identifiers' characters were found.\n"
+        "Right: same kind, and at least "
+        f"{rows['overlap']:.0%} of the longer span in common; exact: same kind, start and end."
+    )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print precision and recall by kind, then texts per second of processor time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -26,7 +47,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     arguments = parser.parse_args()
 
-    from medteb_mteb.commands.anonymize import quality_table
     from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
     from medteb_mteb.curation.anonymize.find import Finder, analyzer
 

@@ -127,7 +127,7 @@ def write_corpus(path: Path, documents: int, characters: int) -> Path:
 
 def write_pairs(root: Path, pairs: int | None) -> None:
     """An edition of `MedTEBSTS` with the first pairs of the packaged one, or none, where all are wanted."""
-    from medteb_mteb.commands.edition import write
+    from medteb_mteb.commands.editions import WriteSettings, write
     from medteb_mteb.editions import find_edition
 
     folder = root / "MedTEBSTS"
@@ -138,7 +138,8 @@ def write_pairs(root: Path, pairs: int | None) -> None:
     packaged = find_edition("MedTEBSTS")
     lines = (packaged.path / "test.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "test.jsonl").write_text("".join(lines[:pairs]), encoding="utf-8")
-    write(folder, "MedTEBSTS", f"first-{pairs}", packaged.version, packaged.licence)
+    named = {"edition": f"first-{pairs}", "version": packaged.version, "licence": packaged.licence}
+    write(WriteSettings(folder=folder, task="MedTEBSTS", **named))
 
 
 def write_recipe(root: Path, backbones: Path, *, tiny: bool) -> Path:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from medteb_mteb.curation.anonymize.step import anonymize
+    from medteb_mteb.curation.build import build, forecast
     from medteb_mteb.curation.diversify import diversify
     from medteb_mteb.curation.judge import judge, load_judges
     from medteb_mteb.curation.llm import load_llm
-    from medteb_mteb.curation.pipeline import build, forecast
     from medteb_mteb.curation.sts import sts
     from medteb_mteb.folders import task_from_folder
     from medteb_mteb.plugin.registry import (
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "RegistryError": "plugin.registry",
     "anonymize": "curation.anonymize.step",
-    "build": "curation.pipeline",
+    "build": "curation.build",
     "diversify": "curation.diversify",
-    "forecast": "curation.pipeline",
+    "forecast": "curation.build",
     "judge": "curation.judge",
     "load_judges": "curation.judge",
     "load_llm": "curation.llm",

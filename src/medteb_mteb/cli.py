@@ -10,22 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mar_st.commands.version import Version
-from mar_st.errors import os_error_message
-from medteb_mteb.commands.anonymize import anonymize
-from medteb_mteb.commands.assemble import assemble
+from mar_st.options import application, command, run
 from medteb_mteb.commands.benchmarks import benchmarks as list_benchmarks
-from medteb_mteb.commands.build import build_app
-from medteb_mteb.commands.consensus import consensus, review_app
-from medteb_mteb.commands.dedup import dedup
-from medteb_mteb.commands.diversify import diversify
-from medteb_mteb.commands.edition_app import edition_app
+from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.leakage import LeakageSettings, leakage
+from medteb_mteb.commands.leakage import as_text as leakage_text
 from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
-from medteb_mteb.commands.redundancy import leakage, redundancy
-from medteb_mteb.commands.renamed import explain
-from medteb_mteb.commands.report import report_app
-from medteb_mteb.commands.trec import trec_app
 from medteb_mteb.commands.validate import validate
+from medteb_mteb.curation import build as building
 from medteb_mteb.curation.step import add_step
 from medteb_mteb.curation.steps import STEPS
 
@@ -34,30 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="medteb",
-    help="Evaluate medical text retrieval on MedTEB or your data, and build benchmarks and training data.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+EVALUATE, BUILD, STEPS_OF_BUILD = "Evaluate", "Build", "Steps of a build"
+
+app = application(
+    "medteb",
+    "Evaluate medical text retrieval on MedTEB or your data, and build benchmarks and training data.",
 )
-app.add_typer(edition_app, name="edition")
-app.command("benchmarks")(list_benchmarks)
-app.add_typer(build_app, name="build")
-app.command("anonymize", no_args_is_help=True)(anonymize)
-app.command("dedup", no_args_is_help=True)(dedup)
-app.command("diversify", no_args_is_help=True)(diversify)
-app.command("consensus", no_args_is_help=True)(consensus)
-app.add_typer(review_app, name="review")
-app.command("assemble", no_args_is_help=True)(assemble)
-app.command("redundancy", no_args_is_help=True)(redundancy)
-for _step in STEPS.values():
-    add_step(app, _step)
-app.command("leakage", no_args_is_help=True)(leakage)
-app.command("validate", no_args_is_help=True)(validate)
-app.add_typer(trec_app, name="trec")
-app.add_typer(report_app, name="report")
 
 
 @app.callback()
@@ -65,7 +40,7 @@ def _root(version: Version = False) -> None:
     del version
 
 
-@app.command("run", no_args_is_help=True)
+@app.command("run", no_args_is_help=True, rich_help_panel=EVALUATE)
 def run_command(
     models: Annotated[
         list[str] | None,
@@ -168,48 +143,18 @@ def _print_table(table: ResultTable) -> None:
         console.print(line, markup=False)
 
 
-#: User errors whose modules are costly to import.
-_USER_ERRORS = (
-    ("medteb_mteb.abstasks.local_copy", "DataUnavailableError"),
-    ("medteb_mteb.folders.problems", "FolderError"),
-    ("medteb_mteb.curation.files.records", "BuildError"),
-    ("medteb_mteb.models.local", "ModelFolderError"),
-    ("mar_st.errors", "MarError"),
-)
+app.command("benchmarks", rich_help_panel=EVALUATE)(list_benchmarks)
+app.command("validate", rich_help_panel=EVALUATE)(validate)
+command(app, "leakage", LeakageSettings, leakage, show=leakage_text, group=EVALUATE)
+command(app, "build", building.BuildSettings, building.run, show=building.as_text, group=BUILD)
+app.add_typer(edition_app(), name="edition", rich_help_panel=BUILD)
+for _step in STEPS.values():
+    add_step(app, _step, group=STEPS_OF_BUILD)
 
 
 def main() -> None:
-    """Entry point: user errors end with a message on stderr and exit code 2."""
-    # typer brings its own copy of click in some versions; this is the base of its usage errors.
-    usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-    from medteb_mteb.editions import EditionError  # lazy: start-up
-
-    def fail(message: str) -> None:
-        from mar_st.files import printable  # lazy: numpy
-
-        lines = map(printable, message.splitlines())
-        print("medteb: error: " + "\n".join(lines), file=sys.stderr)
-        sys.exit(2)
-
-    try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except (UserError, EditionError) as error:
-        fail(str(error))
-    except (typer.Abort, KeyboardInterrupt):
-        print("medteb: interrupted; finished results are saved", file=sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        if isinstance(error, usage_error):
-            # The choices of a missing option are on lines of their own, with tabs.
-            fail(explain(error) or " ".join(getattr(error, "format_message", error.__str__)().split()))
-        # A raised error's module is imported already; importing all of them would slow every start.
-        for module, name in _USER_ERRORS:
-            loaded = sys.modules.get(module)
-            if loaded is not None and isinstance(error, getattr(loaded, name)):
-                fail(str(error))
-        if (message := os_error_message(error)) is not None:
-            fail(message)
-        raise
+    """Entry point: an error of the user is one line on stderr, with exit code 2."""
+    run(app, "medteb")
 
 
 if __name__ == "__main__":

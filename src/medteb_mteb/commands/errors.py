@@ -1,9 +1,5 @@
-"""The errors that end a command with one line and exit code 2."""
+"""Going away: use `MarError`."""
 
-from __future__ import annotations
+from mar_st.errors import MarError as UserError
 
 __all__ = ["UserError"]
-
-
-class UserError(Exception):
-    """Unusable user input; the message names the problem and the remedy."""

@@ -65,7 +65,7 @@ def validate(
     """
     if as_json and html:
         raise UserError("choose one of --json and --html")
-    from medteb_mteb.commands.edition import resolve  # lazy: start-up
+    from medteb_mteb.commands.editions import resolve  # lazy: start-up
     from medteb_mteb.validate import Sources, read_material, to_html, to_markdown  # lazy: scipy
     from medteb_mteb.validate import validate as run  # lazy: scipy
     from medteb_mteb.validate.build import of_build  # lazy: scipy

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,7 @@ from mar_st.files import alone, clear, read_record, write_json
 from mar_st.options import Settings, command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "HUB",
@@ -52,6 +53,8 @@ __all__ = [
     "lineage",
     "paths_of",
     "perform",
+    "provenance_of",
+    "tokens_of",
 ]
 
 #: Kinds of data that steps read and write.
@@ -61,8 +64,16 @@ Kind: TypeAlias = Literal[
 STEP_FILE = "step.json"
 #: Beginning of the name of a data set of the Hub, `hub:ORG/NAME`, that is given instead of a path.
 HUB = "hub:"
+#: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
+#: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one.
+BYTES_PER_TOKEN = 3
 
 S = TypeVar("S", bound="StepSettings")
+
+
+def tokens_of(text: str) -> int:
+    """Return the estimated number of tokens of a text, rather too high than too low."""
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)
 
 
 class Input:
@@ -146,7 +157,8 @@ class Counts:
         details: Further results to report, as JSON values.
         notes: Remarks for the user.
         stopped: Why the step ended early, for instance at a budget; the next run continues.
-        provenance: Lists that go to the provenance of an edition made of this data: `judges`, `retrievers`.
+        provenance: Entries for the `provenance.json` of an edition that is made of this data, by key:
+            `sources`, `anonymisers`, `retrievers`, `judges`, `writers`, `consensus`.
     """
 
     rows: int
@@ -229,8 +241,9 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         step.check(settings)
     folder, mark = settings.out, fingerprint(step, settings)
     for path in (path for name in step.inputs for path in paths_of(settings, name)):
-        if Path(path).exists() and folder.resolve().is_relative_to(Path(path).resolve()):
-            raise MarError(f"{folder} is part of the input {path}; give another folder to write to.")
+        ours, other = folder.resolve(), Path(path).resolve()
+        if Path(path).exists() and (ours.is_relative_to(other) or other.is_relative_to(ours)):
+            raise MarError(f"{folder} and the input {path} overlap; give another folder.")
     with alone(folder):
         record = read_record(folder / STEP_FILE)
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
@@ -241,6 +254,10 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         if record is not None and same and record["finished"] and not again:
             return record, True
         if record is not None and not same:
+            if record["finished"] and record["result"] != _folder_digest(folder):
+                raise MarError(
+                    f"Files of {folder} were changed by hand; move them away, or delete the folder."
+                )
             clear(folder)
         record = {
             "step": step.name,
@@ -308,6 +325,16 @@ def lineage(path: str | Path) -> list[dict[str, Any]]:
         raise MarError(f"The step that writes {folder} is not finished; run it to its end first.")
     before: list[dict[str, Any]] = record["before"]
     return [*before, {key: value for key, value in record.items() if key != "before"}]
+
+
+def provenance_of(paths: Iterable[str | Path]) -> dict[str, list[dict[str, Any]]]:
+    """Return how some data were made, as the steps before have recorded it; each entry once."""
+    records = {one["fingerprint"]: one for path in paths for one in lineage(path)}
+    merged: dict[str, list[dict[str, Any]]] = {}
+    for key, entries in (item for record in records.values() for item in record["provenance"].items()):
+        known = merged.setdefault(key, [])
+        known += [entry for entry in entries if entry not in known]
+    return merged
 
 
 def _before(step: Step[S], settings: S) -> list[dict[str, Any]]:

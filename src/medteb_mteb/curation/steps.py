@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.adapted import ANONYMIZE, DEDUP, DIVERSIFY
+from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.judge import JUDGE
+from medteb_mteb.curation.labels.consensus import CONSENSUS
+from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.sts import STS
 from medteb_mteb.curation.synthetic import SYNTHESIZE_QUERIES, SYNTHESIZE_TASKS
@@ -18,8 +22,14 @@ __all__ = ["STEPS"]
 STEPS: dict[str, Step[Any]] = {
     step.name: step
     for step in (
+        ANONYMIZE,
+        DEDUP,
+        DIVERSIFY,
         POOL,
         JUDGE,
+        CONSENSUS,
+        REVIEW,
+        ASSEMBLE,
         STS,
         TRIPLES,
         PAIRS,

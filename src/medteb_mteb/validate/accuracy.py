@@ -13,7 +13,7 @@ from medteb_mteb.validate.findings import Finding, Table, worst
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.labels.experts import Experts
+    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 

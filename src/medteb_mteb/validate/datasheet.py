@@ -8,14 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.provenance import (
-    anonymisers_in,
-    consensus_of,
-    provenance_of_judging,
-    retrievers_in,
-)
+from medteb_mteb.curation.step import provenance_of
 from medteb_mteb.editions.provenance import days, mappings, read_provenance
 from medteb_mteb.validate.build import steps_of
 from medteb_mteb.validate.page import markdown_table, plain
@@ -69,28 +63,12 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
 
 def _of_build(build: Path) -> dict[str, Any]:
     """Gather the records of a build's steps in the form of `provenance.json`, without empty fields."""
-    steps = {kind: [(f, _read(f)) for f in folders] for kind, folders in steps_of(build).items()}
-    judging = [provenance_of_judging(folder) for folder, _ in steps.get("judge", [])]
-    recorded = [one for entries in steps.values() for _, step in entries for one in _with_those_before(step)]
-    leakage, files = build / "leakage.json", sorted(build.glob("*/agreement.json"))
-    for file in files:
-        _json(file)
-    fields = {
-        "anonymisers": anonymisers_in(recorded) or [one for j in judging for one in j["anonymisers"]],
-        "retrievers": retrievers_in(step for _, step in steps.get("pool", [])),
-        "judges": [one for j in judging for one in j["judges"]],
-        "consensus": [{**consensus_of(f), "name": f.parent.name if len(files) > 1 else ""} for f in files],
-        "contamination": {"leakage": _json(leakage)} if leakage.is_file() else {},
-    }
+    folders = [folder for some in steps_of(build).values() for folder in some]
+    fields: dict[str, Any] = provenance_of(folders)
+    leakage = build / "leakage.json"
+    if leakage.is_file():
+        fields["contamination"] = {"leakage": _json(leakage)}
     return {key: value for key, value in fields.items() if value}
-
-
-def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a step and those before it."""
-    yield step
-    before = step.get("before")
-    for part in before.values() if isinstance(before, dict) else [before]:
-        yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
 
 
 def _edition(edition: Edition, provenance: dict[str, Any]) -> list[Row]:
@@ -212,11 +190,6 @@ def _shown(value: Any) -> str:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    """Return the record of a step: its manifest, or `step.json` if the step is not complete."""
-    return _json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP_FILE)
 
 
 def _json(file: Path) -> dict[str, Any]:

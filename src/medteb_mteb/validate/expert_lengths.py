@@ -15,7 +15,7 @@ from medteb_mteb.validate.findings import Finding, Table, worst
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.labels.experts import Experts
+    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 

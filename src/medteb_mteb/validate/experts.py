@@ -14,7 +14,7 @@ from medteb_mteb.validate.findings import Finding, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from medteb_mteb.curation.labels.experts import Experts
+    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.agreement import agreement
+from medteb_mteb.curation.labels.agreement import agreement, weighted_kappa
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
-from medteb_mteb.curation.labels.kappa import ItemRatings, weighted_kappa
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
@@ -144,17 +143,18 @@ def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float
 
 def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalEstimate, IntervalEstimate]:
     """Return kappa of the labels and weighted kappa of the letters of a judge with all others, by pair."""
-    letters, labels = [], []
+    own, others, queries = [], [], []
     for (query, _), given in by_pair(judgements)[1].items():
         if judge not in given:
             continue
         for other, grade in given.items():
             if other != judge:
-                letters.append(ItemRatings(query, value(given[judge]), value(grade)))
-                labels.append(
-                    ItemRatings(query, int(given[judge] in POSITIVE_GRADES), int(grade in POSITIVE_GRADES))
-                )
-    return weighted_kappa(labels, 2), weighted_kappa(letters, len(GRADES))
+                own.append(given[judge])
+                others.append(grade)
+                queries.append(query)
+    labels = [[int(grade in POSITIVE_GRADES) for grade in grades] for grades in (own, others)]
+    letters = [list(map(value, grades)) for grades in (own, others)]
+    return weighted_kappa(*labels, queries, 2), weighted_kappa(*letters, queries, len(GRADES))
 
 
 def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:

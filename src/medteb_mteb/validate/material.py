@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.experts import read_experts
 from medteb_mteb.curation.labels.grades import read_judgements
+from medteb_mteb.curation.labels.sheet import read_experts
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
 from medteb_mteb.editions import MANIFEST_NAME, leads_outside
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from medteb_mteb.curation.labels.experts import Experts
     from medteb_mteb.curation.labels.grades import Judgement
+    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.folders.retrieval import RetrievalData
 

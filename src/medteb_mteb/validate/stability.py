@@ -166,14 +166,14 @@ def _variants(material: Material) -> Iterator[_Labels]:
     if material.judgements:
         judges = sorted({one.judge for one in material.judgements})
         for some in _subsets(judges):
-            yield _labelled(f"judges: {', '.join(some)}", material.judgements, ConsensusRule(judges=some))
+            yield _labelled(f"judges: {', '.join(some)}", material.judgements, ConsensusRule(only=some))
         kinds = (
-            [ConsensusRule("unanimous"), ConsensusRule("majority"), ConsensusRule("graded")]
+            [ConsensusRule(rule="unanimous"), ConsensusRule(rule="majority"), ConsensusRule(rule="graded")]
             if len(judges) > 1
-            else [ConsensusRule("graded")]
+            else [ConsensusRule(rule="graded")]
         )
         for rule in kinds:
-            yield _labelled(f"rule: {rule.kind}", material.judgements, rule)
+            yield _labelled(f"rule: {rule.rule}", material.judgements, rule)
     if material.ranks is not None:
         nearest = {
             query: {document: min(ranks.values()) for document, ranks in row.items() if ranks}

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from medteb_mteb.curation.labels.experts import Experts
 from medteb_mteb.curation.labels.intervals import exact_interval, finite_interval
-from medteb_mteb.curation.labels.sheet import SheetPair
+from medteb_mteb.curation.labels.sheet import Experts, SheetPair
 from medteb_mteb.validate.accuracy import StratumAnswers, accuracy_of_labels, stratified
 from medteb_mteb.validate.experts import corrected_mean
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from medteb_mteb.curation.labels.experts import Experts
 from medteb_mteb.curation.labels.grades import Judgement
-from medteb_mteb.curation.labels.sheet import SheetPair
+from medteb_mteb.curation.labels.sheet import Experts, SheetPair
 from medteb_mteb.validate.bias import length_bias
 from medteb_mteb.validate.dominance import Graded, binned, rank_correlation
 from medteb_mteb.validate.expert_lengths import LABELS_ROW, length_bias_by_experts

@@ -6,360 +6,325 @@ the new labels, and its score changes only through documents that were unjudged.
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
-from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
+import typer
+from pydantic import Field
 
-from mar_st.files import move_folder
-from medteb_mteb.curation.edition.versions import Change, next_version, write_version
-from medteb_mteb.curation.files.folder import refuse_within, write_text
-from medteb_mteb.curation.files.layout import write_texts
-from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings, load_judges
-from medteb_mteb.curation.labels.agreement import agreement
+from mar_st.data import read_rows
+from mar_st.errors import MarError
+from mar_st.files import finished_folder
+from mar_st.options import Argument, FromFile, Settings, Switch
+from medteb_mteb.curation.edition.write import describe
+from medteb_mteb.curation.files import Text
+from medteb_mteb.curation.files.layout import write_rows, write_texts
+from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import read_judging
-from medteb_mteb.curation.labels.intervals import interval
-from medteb_mteb.curation.labels.provenance import judge_entry
 from medteb_mteb.curation.pooling import POOL, PoolSettings
 from medteb_mteb.curation.step import perform
-from medteb_mteb.editions import load_edition, verify
+from medteb_mteb.editions import (
+    CROISSANT,
+    MANIFEST_NAME,
+    PROVENANCE,
+    STATISTICS,
+    find_edition,
+    load_edition,
+    verify,
+    write_manifest,
+)
 from medteb_mteb.editions.provenance import mappings, read_provenance
-from medteb_mteb.folders.layout import inspect_folder
-from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.retrieval import read_retrieval
+from medteb_mteb.folders.judged import DISPUTED
 from medteb_mteb.measures.rankings import CUTOFF, means, score_queries
-from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from medteb_mteb.curation.labels.grades import Judging, Label
+    from medteb_mteb.curation.labels.grades import Label
     from medteb_mteb.editions import Edition
     from medteb_mteb.folders.retrieval import RetrievalData
 
-__all__ = ["Extension", "SystemScores", "extend", "open_edition"]
+    Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+__all__ = ["ExtendSettings", "as_text", "extend", "open_edition"]
 
 #: Number of documents of a system kept for its scores if fewer are judged.
 SCORED_DEPTH = 100
+QRELS, LABELS = "qrels/test.tsv", "labels.tsv"
+_SEMANTIC = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
 
-@dataclass(frozen=True)
-class SystemScores:
-    """Scores of one system by the labels of a version.
+class ExtendSettings(Settings):
+    """Options of `medteb edition extend`."""
 
-    Attributes:
-        ndcg: nDCG@10.
-        low: Lower end of its 95 % bootstrap interval over queries.
-        high: Upper end of that interval.
-        judged: judged@10; None if nothing was retrieved.
-        condensed: nDCG@10 of only the judged documents.
-    """
-
-    ndcg: float
-    low: float
-    high: float
-    judged: float | None
-    condensed: float
-
-
-@dataclass(frozen=True)
-class Extension:
-    """Outcome of an extension.
-
-    Attributes:
-        judging: Counts of the judging, see `Counts`; None if everything was judged already.
-        edition: The new version; None if judgements are missing or nothing was new.
-        change: Additions of the new version.
-        before: Scores of the systems with the earlier labels.
-        after: Their scores with the new labels.
-    """
-
-    judging: dict[str, Any] | None = None
-    edition: Edition | None = None
-    change: Change | None = None
-    before: dict[str, SystemScores] = field(default_factory=dict)
-    after: dict[str, SystemScores] = field(default_factory=dict)
+    edition: Annotated[str, Argument()] = Field(description="Task name or folder of an edition of retrieval.")
+    retrievers: Annotated[tuple[str, ...], Switch("--retriever")] = Field(
+        min_length=1, description="System: a TREC run, or a retriever of 'medteb pool'; may be repeated."
+    )
+    judges: Annotated[Judges, FromFile()] = Field(description="YAML file of the edition's judges.")
+    out: Path = Field(description="Folder to write; the edition is not changed.")
+    depth: int = Field(CUTOFF, ge=1, description="Number of top documents to judge per system.")
+    version: str | None = Field(None, description="New version; default: the next minor one.")
+    rule: Literal["unanimous", "majority", "weighted", "graded"] | None = Field(
+        None, description="Rule of agreement; default: that of the edition."
+    )
+    other_panel: bool = Field(False, description="Accept judges that are not those of the edition.")
+    already_anonymous: bool = Field(False, description="The texts hold no personal data: send them.")
+    retry_failed: bool = Field(False, description="Send requests that failed in earlier runs again.")
+    journal: Path | None = Field(None, description="Journal of paid answers; default: in the folder.")
+    store: Path | None = Field(None, description="Folder that keeps the vectors of embedding models.")
 
 
 def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
     """Return an edition that can be extended: retrieval, with intact files and judged negatives.
 
     Raises:
-        BuildError: The edition has another type, or lists no judged negatives.
-        EditionError: The edition has no manifest, or a file differs from it.
-        FolderError: Rows are unusable.
+        MarError: It is no such edition.
     """
+    from medteb_mteb.folders import read_folder  # lazy: mteb
+
     edition = load_edition(folder)
     verify(edition)
-    layout = inspect_folder(folder)
-    if "qrels" not in layout.tables or "top_ranked" in layout.tables:
-        raise BuildError(f"{folder} is not an edition of retrieval; the candidates of reranking are fixed.")
-    data = read_retrieval(layout, Problems(folder))
-    if not data.judged.known:
-        raise BuildError(
-            f"{folder} lists no judged negatives, so it is unknown which pairs were judged. 'medteb audit' "
-            "judges it."
-        )
+    data = read_folder(folder).retrieval
+    if data is None or data.top_ranked is not None:
+        raise MarError(f"{folder} is not an edition of retrieval; the candidates of reranking are fixed.")
+    if not data.judged.known or QRELS not in edition.files:
+        raise MarError(f"{folder} lists no judged negatives, so it is unknown which pairs were judged.")
     return edition, data
 
 
-def extend(
-    folder: str | Path,
-    out: str | Path,
-    retrievers: Sequence[str],
-    judges: Judges | str | Path,
-    *,
-    depth: int = CUTOFF,
-    version: str | None = None,
-    rule: ConsensusRule | None = None,
-    other_panel: bool = False,
-    journal: Path | None = None,
-    store: Path | None = None,
-    already_anonymous: bool = False,
-    retry_failed: bool = False,
-    show_progress: bool = True,
-) -> Extension:
-    """Have the unjudged documents at the top of some rankings judged, and write a new version.
+def extend(settings: ExtendSettings) -> dict[str, Any]:
+    """Judge documents that new systems find, and write a new version of an edition.
 
-    The edition is not changed; the new version goes to `out`, into a folder with the task's name. A second
-    call resumes an interrupted one.
-
-    Args:
-        folder: A retrieval edition with a manifest and judged negatives.
-        out: Folder to write.
-        retrievers: The systems: models that search the corpus, or files of runs.
-        judges: The judges, or their YAML file.
-        depth: Number of top documents per system to judge.
-        version: Version of the new edition; default the next minor one.
-        rule: How grades become labels; default that of the edition.
-        other_panel: Whether the judges may be others than those of the edition.
-        journal: The journal of paid answers, default `out/answers.sqlite`.
-        store: Folder that keeps the vectors of models; default: none.
-        already_anonymous: Send the texts of the edition to the judges.
-        retry_failed: Ask again for everything that failed in earlier runs.
-        show_progress: Show progress bars.
-
-    Raises:
-        BuildError: The edition cannot be extended, the judges or the rule are unknown or not the edition's,
-            the folder belongs to something else, or the edition would be written to.
+    The judges of the edition grade those of a system's top documents that are not judged yet. All earlier
+    labels stay, so the new version can also score runs of earlier systems. The exit code is 1 if a judge
+    stopped; answers are kept, and the same command continues.
     """
-    place, target = Path(folder), Path(out)
-    edition, data = open_edition(place)
-    for written in (target, target / edition.task):
-        refuse_within(written, place)
-    recorded = read_provenance(place)
-    panel = judges if isinstance(judges, Judges) else load_judges(judges)
-    how = rule or _rule_of(recorded, place)
-    if not other_panel:
-        _same_panel(recorded, panel, place)
-    new_version = next_version(edition, version)
-    queries = [Text(row["id"], row["text"]) for row in data.queries]
+    named = Path(settings.edition).expanduser()
+    edition, data = open_edition(named if named.is_dir() else find_edition(settings.edition).path)
+    out, before = settings.out, read_provenance(edition.path)
+    if out.resolve().is_relative_to(edition.path.resolve()):
+        raise MarError(f"{out} is part of the edition; give another folder.")
+    rule = ConsensusRule(rule=settings.rule) if settings.rule else _rule_of(before, edition)
+    if not settings.other_panel:
+        _same_panel(before, settings.judges, edition)
+    version = _next_version(edition, settings.version)
+    files = {name: out / "input" / f"{name}.jsonl" for name in ("queries", "documents", "unjudged")}
+    write_texts(files["queries"], [Text(row["id"], row["text"]) for row in data.queries], titles=False)
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
-    corpus = target / "corpus"
-    write_texts(corpus / "queries.jsonl", queries, titles=False)
-    write_texts(corpus / "documents.jsonl", documents, titles=True)
+    write_texts(files["documents"], documents, titles=True)
     pooling = PoolSettings(
-        out=target / "pools",
-        queries=corpus / "queries.jsonl",
-        documents=corpus / "documents.jsonl",
-        retrievers=tuple(retrievers),
+        out=out / "pools",
+        queries=files["queries"],
+        documents=files["documents"],
+        retrievers=settings.retrievers,
         size=max(1, len(documents)),
-        depth=max(depth, SCORED_DEPTH),
-        store=store,
-        quiet=not show_progress,
+        depth=max(settings.depth, SCORED_DEPTH),
+        store=settings.store,
     )
     pooled, _ = perform(POOL, pooling)
-    runs = _runs(pooling.out / "pools.jsonl")
-    before = _scores(data, runs)
-    unjudged = _unjudged(data, runs, depth)
+    runs = _runs(out / "pools" / "pools.jsonl")
+    report: dict[str, Any] = {"edition": None, "before": _scores(data, runs), "after": {}}
+    unjudged = _unjudged(data, runs, settings.depth)
     if not unjudged:
-        return Extension(before=before)
-    files = _write_input(target / "input", queries, documents, unjudged)
-    judged, _ = perform(
-        JUDGE,
-        JudgeSettings(
-            out=target / "judged",
-            queries=files[0],
-            documents=files[1],
-            pools=files[2],
-            judges=panel,
-            journal=journal or target / "answers.sqlite",
-            already_anonymous=already_anonymous,
-            retry_failed=retry_failed,
-            quiet=not show_progress,
-        ),
+        return report
+    rows = ({"query-id": query, "corpus-ids": names} for query, names in unjudged.items())
+    write_rows(files["unjudged"], rows)
+    judging = JudgeSettings(
+        out=out / "judged",
+        queries=files["queries"],
+        documents=files["documents"],
+        pools=files["unjudged"],
+        judges=settings.judges,
+        journal=settings.journal,
+        already_anonymous=settings.already_anonymous,
+        retry_failed=settings.retry_failed,
     )
-    report = judged["counts"]
-    if report["stopped"]:
-        return Extension(report, before=before)
-    judging = read_judging(target / "judged")
-    failed = [pair[:2] for pair in judging.failed]
-    labels = consensus(judging.judgements, how, judges=judging.judges, pairs=failed)
-    retrieved = pooled["provenance"]["retrievers"]
-    change = Change(new_version, tuple(runs), depth, sum(map(len, unjudged.values())), tuple(labels))
-    agreed = _agreed(judging, how)
-    provenance = _merged(recorded, judged["provenance"], retrieved, how, labels, agreed, new_version)
-    newer, content = _write_version(edition, data, change, target, provenance)
-    return Extension(report, newer, change, before, _scores(content, runs))
+    judged, _ = perform(JUDGE, judging)
+    if judged["counts"]["stopped"]:
+        return {**report, "stopped": judged["counts"]["stopped"]}
+    grades = read_judging(judging.out)
+    failed = [pair[:2] for pair in grades.failed]
+    labels = consensus(grades.judgements, rule, judges=grades.judges, pairs=failed)
+    change = {
+        "version": version,
+        "systems": list(runs),
+        "depth": settings.depth,
+        "pairs judged": sum(map(len, unjudged.values())),
+        "positive": 0,
+        "negative": 0,
+        "disputed": 0,
+        **counts(label if label.relevance is not None else _disputed(label) for label in labels),
+    }
+    entry = {**rule.model_dump(mode="json"), "positive": list(rule.positive), "labels": counts(labels)}
+    added = {**pooled["provenance"], **judged["provenance"], "consensus": [entry]}
+    provenance = {**before}
+    for key, entries in added.items():
+        provenance[key] = [*mappings(before, key), *({**one, "version": version} for one in entries)]
+    with finished_folder(out / edition.task) as part:
+        _write_version(edition, change, labels, part, provenance)
+    newer, content = open_edition(out / edition.task)
+    shown = {"path": str(newer.path), "version": newer.version, "digest": newer.digest}
+    return {**report, "edition": shown, "change": change, "after": _scores(content, runs)}
 
 
-def _write_version(
-    edition: Edition, data: RetrievalData, change: Change, target: Path, provenance: Mapping[str, Any]
-) -> tuple[Edition, RetrievalData]:
-    """Write the new version, in place of one that an earlier run wrote, and return it with its data."""
-    part = target / f"{edition.task}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    write_version(edition, data, change, part, provenance)
-    shutil.rmtree(target / edition.task, ignore_errors=True)
-    move_folder(part, target / edition.task)
-    return open_edition(target / edition.task)
+def _disputed(label: Label) -> Label:
+    return type(label)(label.query_id, label.document_id, None, "")
 
 
-def _rule_of(provenance: Mapping[str, Any], folder: Path) -> ConsensusRule:
+def _rule_of(provenance: Mapping[str, Any], edition: Edition) -> ConsensusRule:
     """Return the rule of the edition, from its provenance."""
     for entry in reversed(mappings(provenance, "consensus")):
-        if entry.get("rule") and entry.get("positive"):
-            options: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in (entry.get("options") or {}).items()
-            }
-            try:
-                return ConsensusRule(entry["rule"], tuple(entry["positive"]), **options)
-            except TypeError:
-                break
-    raise BuildError(
-        f"{folder} does not say by which rule its labels were made (provenance.json). Give the rule (--rule)."
-    )
+        fields = {key: value for key, value in entry.items() if key in ConsensusRule.model_fields}
+        if "rule" in fields:
+            return ConsensusRule.model_validate(fields)
+    raise MarError(f"{edition.path} does not say by which rule its labels were made. Give the rule (--rule).")
 
 
-def _same_panel(provenance: Mapping[str, Any], panel: Judges, folder: Path) -> None:
-    """Refuse judges that are not those of the edition."""
-    earlier = {
-        one["name"]: judge_entry(one["name"], one)
-        for one in mappings(provenance, "judges")
-        if one.get("name")
-    }
-    current = {one.name: judge_entry(one.name, one.description()) for one in panel.judges}
-    advice = (
-        "Labels of two panels do not mix; give the same judges, or say that they are others (--other-panel)."
-    )
-    if not earlier:
-        raise BuildError(f"{folder} does not say who judged it (provenance.json). {advice}")
-    if sorted(earlier) != sorted(current):
-        raise BuildError(
-            f"{folder} was judged by {', '.join(sorted(earlier))}, not {', '.join(sorted(current))}. {advice}"
+def _same_panel(provenance: Mapping[str, Any], panel: Judges, edition: Edition) -> None:
+    """Refuse judges that are not those of the edition, by name and model."""
+    earlier = {one.get("name"): one.get("model") for one in mappings(provenance, "judges")}
+    current = {one.name: getattr(one, "model", None) for one in panel.judges}
+    if earlier != current:
+        raise MarError(
+            f"{edition.path} was judged by {earlier or 'unknown judges'}, not by {current}. Labels of two "
+            "panels do not mix; give the same judges, or say that they are others (--other-panel)."
         )
-    for name, one in sorted(earlier.items()):
-        for key in {**one, **current[name]}:
-            if one.get(key) != current[name].get(key):
-                raise BuildError(
-                    f"The judge {name!r} of {folder} had {key} {one.get(key)!r}, now it has "
-                    f"{current[name].get(key)!r}. {advice}"
-                )
+
+
+def _next_version(edition: Edition, wanted: str | None) -> str:
+    """Return the version of the new edition: the given one, or the next minor version that is new."""
+    existing = {edition.version, *(str(one.get("version")) for one in mappings(edition.extra, "history"))}
+    number = _SEMANTIC.fullmatch(edition.version)
+    if wanted is None and number is not None:
+        later = (f"{number[1]}.{minor}.0" for minor in count(int(number[2]) + 1))
+        return next(version for version in later if version not in existing)
+    if wanted is None or wanted in existing or not wanted.strip():
+        raise MarError(
+            f"The edition has the versions {', '.join(sorted(existing))}; give a new one (--version)."
+        )
+    return wanted
 
 
 def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Return documents by system and query, with minus their rank as score."""
     runs: dict[str, dict[str, dict[str, float]]] = {}
-    with pools.open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            for name, ranks in row["ranks"].items():
-                ranked = zip(row["corpus-ids"], ranks, strict=True)
-                listed = {document: -float(rank) for document, rank in ranked if rank is not None}
-                runs.setdefault(name, {})[row["query-id"]] = listed
+    for row in read_rows(pools):
+        for name, ranks in row.values["ranks"].items():
+            ranked = zip(row.values["corpus-ids"], ranks, strict=True)
+            listed = {document: -float(rank) for document, rank in ranked if rank is not None}
+            runs.setdefault(name, {})[row.values["query-id"]] = listed
     return runs
 
 
-def _unjudged(
-    data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]], depth: int
-) -> dict[str, list[str]]:
+def _unjudged(data: RetrievalData, runs: Runs, depth: int) -> dict[str, list[str]]:
     """Return the unjudged documents at the top of the rankings, by query, sorted."""
     unjudged: dict[str, list[str]] = {}
-    for row in data.queries:
-        query = row["id"]
-        top = {
-            document
-            for run in runs.values()
-            for document, score in run.get(query, {}).items()
-            if -score <= depth
-        }
-        judged = data.judged
-        known = {
-            *data.qrels.get(query, {}),
-            *judged.negatives.get(query, ()),
-            *judged.disputed.get(query, ()),
-        }
-        if missing := sorted(top - known):
+    for query in (row["id"] for row in data.queries):
+        found = [item for run in runs.values() for item in run.get(query, {}).items()]
+        negatives, disputed = (rows.get(query, ()) for rows in (data.judged.negatives, data.judged.disputed))
+        known = {*data.qrels.get(query, {}), *negatives, *disputed}
+        if missing := sorted({document for document, score in found if -score <= depth} - known):
             unjudged[query] = missing
     return unjudged
 
 
-def _write_input(
-    folder: Path, queries: Sequence[Text], documents: Sequence[Text], unjudged: Mapping[str, Sequence[str]]
-) -> tuple[Path, Path, Path]:
-    """Write queries, documents and pairs to files for the judging, and return their paths."""
-    files = folder / "queries.jsonl", folder / "documents.jsonl", folder / "unjudged" / "pools.jsonl"
-    listed = {name for names in unjudged.values() for name in names}
-    write_texts(files[0], (text for text in queries if text.id in unjudged), titles=False)
-    write_texts(files[1], (text for text in documents if text.id in listed), titles=True)
-    files[2].parent.mkdir(parents=True, exist_ok=True)
-    rows = ({"query-id": query, "corpus-ids": list(names)} for query, names in unjudged.items())
-    write_text(files[2], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return files
-
-
-def _merged(
-    provenance: Mapping[str, Any],
-    judged: Mapping[str, Any],
-    retrievers: list[dict[str, Any]],
-    rule: ConsensusRule,
-    labels: Sequence[Label],
-    agreed: Mapping[str, Any],
-    version: str,
-) -> dict[str, Any]:
-    """Return the provenance of the earlier version with the additions of this one."""
-    judges = {one["name"]: dict(one) for one in mappings(provenance, "judges") if one.get("name")}
-    for one in mappings(judged, "judges"):
-        record = judges.setdefault(one["name"], {**one, "answered": []})
-        record["answered"] = [
-            *mappings(record, "answered"),
-            *({**answer, "version": version} for answer in mappings(one, "answered")),
-        ]
-    entry = {"rule": rule.kind, "positive": list(rule.positive), **rule.options(), "labels": counts(labels)}
+def _scores(data: RetrievalData, runs: Runs) -> dict[str, dict[str, float | None]]:
+    """Return nDCG@10, judged@10 and the nDCG@10 of only the judged documents, by system."""
+    qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
+    answered = {query: row for query, row in qrels.items() if row}
+    scores = {name: means(score_queries(answered, data.judged, run).values()) for name, run in runs.items()}
     return {
-        **provenance,
-        "judges": [judges[name] for name in sorted(judges)],
-        "retrievers": [
-            *mappings(provenance, "retrievers"),
-            *({**one, "version": version} for one in retrievers),
-        ],
-        "consensus": [*mappings(provenance, "consensus"), {**entry, "agreement": agreed, "version": version}],
+        name: {"ndcg": one.ndcg, "judged": one.judged, "condensed": one.condensed}
+        for name, one in scores.items()
     }
 
 
-def _agreed(judging: Judging, rule: ConsensusRule) -> dict[str, Any]:
-    """Return the judges' agreement on the new pairs; empty for a single judge."""
-    counted = [one for one in judging.judgements if not rule.judges or one.judge in rule.judges]
-    try:
-        estimates: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
-    except BuildError:
-        return {}
-    return estimates
+def _write_version(
+    edition: Edition, change: Mapping[str, Any], labels: list[Label], out: Path, provenance: Mapping[str, Any]
+) -> None:
+    """Write a new version to a folder: all files of the edition, with the new labels appended."""
+    made_again = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, CROISSANT, STATISTICS, ".*", "*.part")
+    shutil.copytree(edition.path, out, ignore=made_again, dirs_exist_ok=True)
+    labelled = [label for label in labels if label.relevance is not None]
+    header = "query-id\tcorpus-id\tscore"
+    _append(out / QRELS, header, (label for label in labelled if label.relevance))
+    _append(out / LABELS, header, labelled)
+    _append(out / DISPUTED, "query-id\tcorpus-id", (label for label in labels if label.relevance is None))
+    entry = {"version": edition.version, "digest": edition.digest, "changes": dict(change)}
+    newer = write_manifest(
+        out,
+        task=edition.task,
+        name=edition.name,
+        version=change["version"],
+        licence=edition.licence,
+        counts={**edition.counts, "qrels": edition.counts.get("qrels", 0) + change["positive"]},
+        **{key: value for key, value in edition.extra.items() if key not in ("history", "statistics")},
+        history=[*mappings(edition.extra, "history"), entry],
+    )
+    card = out / "README.md"
+    if card.is_file():
+        text, title = card.read_text(encoding="utf-8"), "\n## Versions\n"
+        numbers = ", ".join(f"{change[key]} {key}" for key in ("positive", "negative", "disputed"))
+        line = (
+            f"- {change['version']}: {edition.version} and {change['pairs judged']} pairs, from the first "
+            f"{change['depth']} documents of {', '.join(change['systems'])}: {numbers}. All earlier labels "
+            "are unchanged.\n"
+        )
+        card.write_bytes(
+            ((f"{text.rstrip()}\n" if title in text else f"{text.rstrip()}\n{title}\n") + line).encode()
+        )
+    describe(newer, provenance)
 
 
-def _scores(
-    data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]]
-) -> dict[str, SystemScores]:
-    qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
-    by_system = {}
-    for name, run in runs.items():
-        scores = score_queries({query: row for query, row in qrels.items() if row}, data.judged, run)
-        mean = means(scores.values())
-        low, high = interval(MeanSample(np.array([one.ndcg for one in scores.values()])))
-        by_system[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
-    return by_system
+def _append(path: Path, header: str, labels: Iterable[Label]) -> None:
+    """Append rows to a file; a missing file is created with a header if there are rows."""
+    rows = []
+    for label in sorted(labels, key=lambda one: (one.query_id, one.document_id)):
+        end = f"\t{label.relevance}" if label.relevance is not None else ""
+        rows.append(f"{label.query_id}\t{label.document_id}{end}")
+    if not rows:
+        return
+    before = path.read_text(encoding="utf-8") if path.is_file() else f"{header}\n"
+    if before.split("\n", 1)[0].rstrip("\r") != header:
+        raise MarError(f"{path.name} of the edition has other columns than {header.split(chr(9))}.")
+    path.write_bytes((before.rstrip("\n") + "\n" + "\n".join(rows) + "\n").encode())
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """Return the scores of the systems before and after, and what was written."""
+    lines = [f"{'system':30} {'labels':8} {'nDCG@10':>8} {'judged@10':>10} {'condensed':>10}"]
+    for name, before in report["before"].items():
+        for labels, one in (("before", before), ("after", report["after"].get(name))):
+            if one is not None:
+                share = "-" if one["judged"] is None else f"{one['judged']:.1%}"
+                lines.append(f"{name:30} {labels:8} {one['ndcg']:8.4f} {share:>10} {one['condensed']:10.4f}")
+    if report.get("stopped"):
+        return "\n".join(lines)
+    if report["edition"] is None:
+        return "\n".join([*lines, "all these documents are judged already; no new version was written"])
+    change, edition = report["change"], report["edition"]
+    numbers = ", ".join(f"{change[key]:,} {key}" for key in ("positive", "negative", "disputed"))
+    return "\n".join(
+        [
+            *lines,
+            f"{change['pairs judged']:,} pairs judged: {numbers}",
+            f"version {edition['version']} in {edition['path']}",
+        ]
+    )
+
+
+def run(settings: ExtendSettings) -> dict[str, Any]:
+    """Run `extend` as a command: the exit code is 1 if a judge stopped."""
+    report = extend(settings)
+    if report.get("stopped"):
+        typer.echo(f"medteb: stopped: {report['stopped']}. Run the same command to continue.", err=True)
+        raise typer.Exit(1)
+    return report
+
+
+run.__doc__ = extend.__doc__

@@ -1,1 +1,7 @@
-"""Folders and files of a build: records, readers, places."""
+"""Texts of a build: their records, reading them, and running work on them shard by shard."""
+
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import Dropped, Text
+from medteb_mteb.curation.files.step import TextWork, run_step
+
+__all__ = ["Dropped", "Text", "TextWork", "read_texts", "run_step"]

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
 from medteb_mteb.folders.judged import DISPUTED
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_qrels(folder: Path, qrels: Qrels) -> None:
     """Write `qrels/test.tsv` with the positives, and `labels.tsv` that also has the negatives.
 
     Raises:
-        BuildError: An id cannot be written to a TSV file.
+        MarError: An id cannot be written to a TSV file.
     """
     pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
     _check_ids(id_ for query, name, _ in pairs for id_ in (query, name))
@@ -70,7 +70,7 @@ def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
         disputed: Query -> documents of the edition's corpus.
 
     Raises:
-        BuildError: An id cannot be written to a TSV file.
+        MarError: An id cannot be written to a TSV file.
     """
     _check_ids(id_ for query, names in disputed.items() for id_ in (query, *names))
     lines = [f"{query}\t{name}" for query, names in disputed.items() for name in names]
@@ -81,7 +81,7 @@ def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
 def _check_ids(ids: Iterable[str]) -> None:
     for id_ in ids:
         if re.search("[\t\n\r]", id_):
-            raise BuildError(
+            raise MarError(
                 f"The id {id_!r} has a tab or a line break, which end a cell of a TSV file. Give this text "
                 "another id."
             )

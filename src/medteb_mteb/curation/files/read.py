@@ -1,10 +1,8 @@
-"""Reading raw texts: folders and files of JSONL, CSV, TSV and Parquet, or a data set of the Hub."""
+"""Reading texts: queries or documents of files, of a step's folder, or of a data set of the Hub."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import logging
 import math
 from datetime import date, time, timedelta
@@ -13,42 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from mar_st.files import repeated
-from mar_st.model.names import check_dataset
+from mar_st.data import read_rows
+from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_text, writable
-from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.editions import sha256_of
-from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, iter_rows
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.step import HUB, STEP_FILE, lineage
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator, Mapping
 
-    from mar_st.data import Triple
+    from mar_st.data import Row, Triple
 
-__all__ = [
-    "FIELD_KEYS",
-    "HUB_PREFIX",
-    "MANIFEST",
-    "STEP_FILE",
-    "concealed",
-    "file_rows",
-    "read_texts",
-    "read_triples",
-    "source_digest",
-    "source_files",
-]
+__all__ = ["FIELD_KEYS", "HUB_PREFIX", "STEP_FILE", "read_texts", "read_triples"]
 
 logger = logging.getLogger(__name__)
 
-HUB_PREFIX = "hub:"
+HUB_PREFIX = HUB
 #: Why an exact copy of a text without an id is dropped.
 REPEATED_TEXT = "repeated"
-SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
-MANIFEST = "manifest.json"
-STEP_FILE = "step.json"
-
 #: Keys of each field of a text, unless `columns` names one.
 FIELD_KEYS: dict[str, tuple[str, ...]] = {
     "id": ("_id", "id", "docid", "query-id"),
@@ -66,28 +47,41 @@ def read_texts(
     columns that are not a field of a text go to its `meta`.
 
     Args:
-        source: A file or folder of JSONL, CSV, TSV or Parquet, a folder that a step wrote, or
-            `hub:ORG/NAME` (with `:SPLIT`, default train).
+        source: Anything that `mar_st.data.read_rows` reads, or a folder that a step wrote.
         columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELD_KEYS` that
             exists.
         dropped: Receives the number of dropped copies as `repeated`; without it a warning is logged.
 
     Raises:
-        BuildError: The source does not exist, or it has no text column.
-        FolderError: Rows are unusable; each is listed with file and line.
+        MarError: The source does not exist, or rows are unusable.
     """
-    unknown = sorted(set(columns or {}) - set(FIELD_KEYS))
-    if unknown:
-        raise BuildError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELD_KEYS)}.")
-    if str(source).startswith(HUB_PREFIX):
-        yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns, dropped)
-        return
-    files = source_files(source)
-    path = Path(source)
-    problems = Problems(path)
-    rows = (row for file in files for row in file_rows(file, problems))
+    given = dict(columns or {})
+    if unknown := sorted(given.keys() - FIELD_KEYS):
+        raise MarError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELD_KEYS)}.")
     # Texts count as anonymised only if a step wrote that, not because of a column of that name.
-    yield from _checked(rows, problems, columns, dropped, built=(path / STEP_FILE).is_file())
+    built = Path(source).is_dir() and bool(lineage(source))
+    seen: set[str] = set()
+
+    def text_of(row: Row) -> Text | None:
+        text, own = _text(row, given, built=built)
+        if text.id in seen and own:
+            raise MarError(f"the id {text.id!r} is taken by an earlier row.")
+        new = text.id not in seen
+        seen.add(text.id)
+        return text if new else None
+
+    copies = 0
+    for text in read_rows(source, text_of, table="records-*" if built else ""):
+        if text is None:
+            copies += 1
+        else:
+            yield text
+    if not seen and not built:
+        raise MarError(f"{source} holds no rows.")
+    if copies and dropped is not None:
+        dropped[REPEATED_TEXT] += copies
+    elif copies:
+        logger.warning("%s: %d rows without an id repeat an earlier text and are dropped", source, copies)
 
 
 def read_triples(path: str) -> list[Triple]:
@@ -102,222 +96,66 @@ def read_triples(path: str) -> list[Triple]:
     return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
 
 
-def source_files(source: str | Path) -> list[Path]:
-    """Return the data files of a source, sorted by name; for a step's folder, its `records-*.jsonl`.
-
-    Raises:
-        BuildError: The file is missing or unreadable.
-    """
-    path = Path(source)
-    if path.is_file():
-        if path.suffix.lower() not in SUFFIXES:
-            raise BuildError(f"{path} is none of {', '.join(SUFFIXES)}.")
-        return [path]
-    if not path.is_dir():
-        raise BuildError(f"There is no {path}. Give a file, a folder, or {HUB_PREFIX}ORG/NAME.")
-    if (path / STEP_FILE).is_file():
-        if not (path / MANIFEST).is_file():
-            raise BuildError(f"{path} holds a step that is not finished; run it to its end first.")
-        # A step may have dropped all of a shard.
-        return sorted(file for file in path.glob("records-*.jsonl") if file.stat().st_size)
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
-    if not files:
-        raise BuildError(f"{path} holds no {', '.join(SUFFIXES)} files.")
-    return files
-
-
-def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
-    """Return the sha256 (64 hex digits) of the input of `read_texts`: names, contents, and `columns`.
-
-    A Hub data set is identified by the fingerprint that `datasets` assigns.
-    """
-    digest = hashlib.sha256(json.dumps(dict(columns or {}), sort_keys=True).encode())
-    if str(source).startswith(HUB_PREFIX):
-        digest.update(str(_hub(str(source))._fingerprint).encode())
-        return digest.hexdigest()
-    for file in source_files(source):
-        digest.update(f"{file.name} {sha256_of(file)}\n".encode())
-    return digest.hexdigest()
-
-
-def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a JSONL, CSV, TSV or Parquet file; unreadable rows are added to `problems`.
-
-    Args:
-        file: The file.
-        problems: Receives problems with file and line.
-    """
-    yield from _csv_rows(file, problems) if file.suffix.lower() == ".csv" else iter_rows(file, problems)
-
-
-def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
-    csv.field_size_limit(MAX_CELL_CHARACTERS)
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            column = repeated(reader.fieldnames or ())
-            if column is not None:
-                problems.add(file, 1, "cells", f"the column {column!r} occurs twice")
-                return
-            empty = True
-            for values in reader:
-                empty = False
-                if None in values or None in values.values():
-                    expected = len(reader.fieldnames or ())
-                    problems.add(file, reader.line_num, "cells", f"expected {expected} cells")
-                    continue
-                yield Row(file, reader.line_num, dict(values))
-            if empty:
-                what = "no rows below its header" if reader.fieldnames else "neither a header nor rows"
-                problems.add(file, None, "empty", f"the file holds {what}")
-    except UnicodeDecodeError as error:
-        problems.add(file, None, "utf8", f"not valid UTF-8 ({error.reason} at byte {error.start + 1})")
-    except csv.Error as error:
-        problems.add(file, None, "csv", f"not readable as CSV: {error}")
-
-
-def _hub(source: str) -> Any:
-    from datasets import load_dataset  # lazy: datasets
-
-    name, _, split = source.removeprefix(HUB_PREFIX).partition(":")
-    try:
-        check_dataset(name)
-        return load_dataset(name, split=split or "train")
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BuildError(
-            f"{source} cannot be loaded from the Hub ({type(error).__name__}: {reason})."
-        ) from error
-
-
-def _hub_rows(source: str) -> Iterator[Row]:
-    for number, values in enumerate(_hub(source), start=1):
-        yield Row(Path(source), number, dict(values))
-
-
-def _checked(
-    rows: Iterator[Row],
-    problems: Problems,
-    columns: Mapping[str, str] | None,
-    dropped: Counter[str] | None,
-    *,
-    built: bool = False,
-) -> Iterator[Text]:
-    """Yield the texts of rows; problems are collected to the end and raised as one error."""
-    seen: set[str] = set()
-    copies = 0
-    for row in rows:
-        text = _text(row, problems, columns or {}, built=built)
-        if text is None:
-            continue
-        if text.id in seen:
-            if _has_id(row, columns or {}):
-                taken = f"the id {text.id!r} is taken by an earlier row"
-                problems.add(row.file, row.line, "duplicate", taken)
-            else:
-                copies += 1
-            continue
-        seen.add(text.id)
-        if not problems.total:
-            yield text
-    problems.raise_if_any()
-    if not seen:
-        raise BuildError(f"{problems.folder} holds no rows.")
-    if dropped is not None:
-        dropped.update({REPEATED_TEXT: copies} if copies else {})
-    elif copies:
-        logger.warning(
-            "%s: %d rows without an id repeat an earlier text and are dropped", problems.folder, copies
-        )
-
-
-def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bool) -> Text | None:
+def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, bool]:
+    """Return the text of a row, and whether its id is its own and not the digest of its content."""
     values = row.values
     named = {
         field: columns.get(field) or next((name for name in known if name in values), None)
         for field, known in FIELD_KEYS.items()
     }
-    column = named["text"]
-    if column is None or column not in values:
-        present = ", ".join(map(str, values))
-        wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELD_KEYS['text'])}"
-        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {present}")
-        return None
-    text = as_text(values[column])
+    if named["text"] not in values:
+        wanted = named["text"] or " or ".join(FIELD_KEYS["text"])
+        raise MarError(f"expected a column {wanted}; the columns are {', '.join(map(str, values))}.")
+    text = as_text(values[named["text"]])
     if text is None:
-        problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
-        return None
-    title = (values.get(named["title"]) if named["title"] else "") or ""
+        raise MarError(f"{named['text']!r} is empty or not text.")
+    title = values.get(named["title"]) or ""
     if not isinstance(title, str) or writable(title) != title:
-        problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
-        return None
+        raise MarError(f"{named['title']!r} is not text.")
     identity = as_id(values[named["id"]]) if named["id"] in values else None
-    if identity is None and named["id"] in values:
-        problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
-        return None
-    if not built and identity and {"\t", "\n", "\r"} & set(identity):
-        # Labels of an edition are TSV, and would only be written after everything has been judged.
-        problems.add(row.file, row.line, "id", f"the id {identity[:60]!r} has a tab or a line break")
-        return None
-    own = values.get("meta")
-    others = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
-    try:
-        meta = _columns(own if isinstance(own, dict) else {})
-        meta |= {name: value for name, value in _columns(others).items() if value is not None}
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "a column is nested too deeply"
-        problems.add(row.file, row.line, "meta", reason)
-        return None
-    return Text(
-        identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
-        text,
-        title,
-        str(values.get("anonymised") or "") if built else "",
-        meta,
+    if named["id"] in values and (identity is None or {"\t", "\n", "\r"} & set(identity)):
+        raise MarError(f"{named['id']!r} is empty, not an id, or has a tab or a line break.")
+    meta = dict(values["meta"]) if isinstance(values.get("meta"), dict) else {}
+    known = {*named.values(), "anonymised", "meta"}
+    meta |= {name: value for name, value in values.items() if name not in known and value not in (None, "")}
+    return (
+        Text(
+            identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
+            text,
+            str(title),
+            str(values.get("anonymised") or "") if built else "",
+            {str(name): _as_json(name, value) for name, value in meta.items()},
+        ),
+        identity is not None,
     )
 
 
-def _has_id(row: Row, columns: Mapping[str, str]) -> bool:
-    """Return True if the id of a row is its own, not the digest of its text."""
-    names = (columns["id"],) if "id" in columns else FIELD_KEYS["id"]
-    return any(name in row.values for name in names)
-
-
-def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {_as_json(name, name): _as_json(name, value) for name, value in values.items()}
-
-
 def _as_json(name: str, value: Any) -> Any:
-    """Return a value of another column as JSON holds it: dates and times in ISO 8601, NaN as a missing value.
-
-    Raises:
-        ValueError: JSON, or UTF-8, cannot hold the value.
-    """
+    """Return a value of another column as JSON: dates and times in ISO 8601, NaN as a missing value."""
     if isinstance(value, dict):
-        return {str(_as_json(name, key)): _as_json(name, part) for key, part in value.items()}
+        return {str(key): _as_json(name, part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_as_json(name, part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
-        if math.isnan(value):
-            return None
-        raise ValueError(f"{name!r} is {value}, which JSON cannot hold")
+        return None
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Decimal | timedelta | UUID):
         return str(value)
-    if not isinstance(value, str | int | float | None):
-        raise ValueError(
-            f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave the column out"
-        )
-    if isinstance(value, str) and writable(value) != value:
-        raise ValueError(f"{name!a} holds half of a surrogate pair, which no file can hold")
+    if isinstance(value, str):
+        return writable(value)
+    if not isinstance(value, int | float | None):
+        raise MarError(f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave it out.")
     return value
 
 
-def concealed(digest: str) -> str:
-    """Return a digest (64 hex digits) of a digest, which takes a twentieth of a second to compute.
+#: Going away.
+MANIFEST = "manifest.json"
 
-    It is for digests of raw texts. Someone with the anonymised texts knows the raw file except for its
-    identifiers, and could try identifiers until the digest matches that of a manifest.
-    """
-    return hashlib.scrypt(digest.encode(), salt=b"medteb raw texts", n=1 << 14, r=8, p=1, dklen=32).hex()
+
+def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
+    """Going away."""
+    from medteb_mteb.curation.step import digest_of  # lazy: going away
+
+    del columns
+    return digest_of(source)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["BuildError", "Dropped", "Text"]
 
-
-class BuildError(ValueError):
-    """A build that cannot start or continue; the message says what was expected and found, and what to do."""
+#: Going away: raise `MarError`.
+BuildError = MarError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,8 @@ class Text:
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `records-*.jsonl`; empty fields are left out."""
-        row: dict[str, Any] = {"_id": self.id}
-        if self.title:
-            row["title"] = self.title
-        row["text"] = self.text
-        if self.anonymised:
-            row["anonymised"] = self.anonymised
-        if self.meta:
-            row["meta"] = dict(self.meta)
-        return row
-
-    @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """Return the text of a row that `to_json` made."""
-        return cls(
-            row["_id"], row["text"], row.get("title", ""), row.get("anonymised", ""), row.get("meta", {})
-        )
+        row = {"_id": self.id, "title": self.title, "text": self.text, "anonymised": self.anonymised}
+        return {key: value for key, value in (row | {"meta": dict(self.meta)}).items() if value}
 
 
 @dataclass(frozen=True, slots=True)

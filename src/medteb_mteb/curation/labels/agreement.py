@@ -1,11 +1,13 @@
-"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
+"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, weighted kappa, confusion.
 
-All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how
-they estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges
-agree; AC1 is not.
+All compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how they
+estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges agree;
+AC1 is not. Intervals are 95 % percentile bootstrap intervals over queries: every coefficient is a function of
+the items' weights, `(weightings, items)`.
 
 Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
-K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
+K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8; J. Cohen,
+Psychological Bulletin 70 (1968).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
 from medteb_mteb.curation.labels.intervals import exact_interval, interval, rounded
 
@@ -28,84 +30,74 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Judgement
 
-__all__ = ["Agreement", "IntervalEstimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
+__all__ = [
+    "Agreement",
+    "IntervalEstimate",
+    "agreement",
+    "fleiss_kappa",
+    "gwet_ac1",
+    "krippendorff_alpha",
+    "weighted_kappa",
+]
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
-Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
-Coefficients: TypeAlias = "Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]"
+Array: TypeAlias = "NDArray[np.float64]"
+Coefficient: TypeAlias = "Callable[[NDArray[np.int64], Array], Array]"
 
 
-def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
-    """Return Fleiss' kappa of `(items, categories)` counts of ratings.
+def fleiss_kappa(counts: NDArray[np.int64], weights: Array | None = None) -> float:
+    """Return Fleiss' kappa of `(items, categories)` counts of ratings; NaN if all are in one category.
 
-    Items with fewer ratings than the item with most are left out.
-
-    Args:
-        counts: Number of ratings of each item in each category.
-        times: Weight of each item, `(items,)`; default 1.
-
-    Returns:
-        The coefficient; NaN if all ratings are in one category.
+    Items with fewer ratings than the item with most are left out. `weights`, `(items,)`, default 1.
     """
-    return _of_one_weighting(_fleiss_kappas, counts, times)
+    return _single(_fleiss, counts, weights)
 
 
-def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
-    """Return Gwet's AC1 of `(items, categories)` counts of ratings, whose number may differ by item.
-
-    Args:
-        counts: Number of ratings of each item in each category.
-        times: Weight of each item, `(items,)`; default 1.
-    """
-    return _of_one_weighting(_gwet_ac1s, counts, times)
+def gwet_ac1(counts: NDArray[np.int64], weights: Array | None = None) -> float:
+    """Return Gwet's AC1 of `(items, categories)` counts of ratings, whose number may differ by item."""
+    return _single(_gwet, counts, weights)
 
 
-def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", times: Times = None) -> float:
-    """Return Krippendorff's alpha of `(items, categories)` counts of ratings; categories in order.
+def krippendorff_alpha(
+    counts: NDArray[np.int64], level: Level = "nominal", weights: Array | None = None
+) -> float:
+    """Return Krippendorff's alpha of `(items, categories)` counts of ratings; NaN if all are in one category.
 
     Args:
-        counts: Number of ratings of each item in each category; items with one rating or none do not count.
+        counts: Number of ratings of each item in each category, categories in order; items with less than
+            two ratings do not count.
         level: `nominal`: categories are equal or not. `ordinal`: distance by the ratings between two
             categories. `interval`: by their positions.
-        times: Weight of each item, `(items,)`; default 1.
-
-    Returns:
-        The coefficient; NaN if all ratings are in one category.
+        weights: Weight of each item, `(items,)`; default 1.
     """
-    return _of_one_weighting(partial(_krippendorff_alphas, level=level), counts, times)
+    return _single(partial(_krippendorff, level=level), counts, weights)
 
 
-def _of_one_weighting(coefficients: Coefficients, counts: NDArray[np.int64], times: Times) -> float:
-    weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
-    return float(coefficients(counts, weights[None])[0])
+def _single(coefficient: Coefficient, counts: NDArray[np.int64], weights: Array | None) -> float:
+    one = np.ones(len(counts)) if weights is None else np.asarray(weights, dtype=float)
+    return float(coefficient(counts, one[None])[0])
 
 
-def _fleiss_kappas(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the coefficient under each of `(weightings, items)` weights, as the next functions do."""
+def _fleiss(counts: NDArray[np.int64], weights: Array) -> Array:
     number = counts.sum(1)
     most = int(number.max(initial=0))
     if most < 2:
         return np.full(len(weights), np.nan)
-    complete = number == most
-    counts, weights = counts[complete], weights[:, complete]
-    observed = _means(((counts**2).sum(1) - most) / (most * (most - 1)), weights)
+    counts, weights = counts[number == most], weights[:, number == most]
+    observed = _ratio(weights @ (((counts**2).sum(1) - most) / (most * (most - 1))), weights.sum(1))
     shares = _ratio(weights @ counts, weights.sum(1, keepdims=True) * most)
     return _beyond_chance(observed, (shares**2).sum(1))
 
 
-def _gwet_ac1s(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    observed = _observed_agreements(counts, weights)
-    if counts.shape[1] < 2:
-        return np.full(len(weights), np.nan)
+def _gwet(counts: NDArray[np.int64], weights: Array) -> Array:
+    observed = _observed(counts, weights)
     rated = counts.sum(1) > 0
     counts, weights = counts[rated], weights[:, rated]
     shares = _ratio(weights @ (counts / counts.sum(1, keepdims=True)), weights.sum(1, keepdims=True))
     return _beyond_chance(observed, (shares * (1 - shares)).sum(1) / (counts.shape[1] - 1))
 
 
-def _krippendorff_alphas(
-    counts: NDArray[np.int64], weights: NDArray[np.float64], level: Level
-) -> NDArray[np.float64]:
+def _krippendorff(counts: NDArray[np.int64], weights: Array, level: Level) -> Array:
     several = counts.sum(1) > 1
     paired, weights = counts[several].astype(float), weights[:, several]
     # Coincidences: every ordered pair of ratings of an item, weighted by 1 / (ratings - 1).
@@ -119,29 +111,32 @@ def _krippendorff_alphas(
     return np.asarray(1 - _ratio(observed, expected))
 
 
-def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
+def _distance(totals: Array, level: Level) -> Array:
     """Return the distance of every two categories, `(1 or weightings, categories, categories)`."""
-    positions = np.arange(totals.shape[1])[None]
+    positions = np.arange(totals.shape[1])[None].astype(float)
     if level == "nominal":
         return np.asarray(positions[:, :, None] != positions[:, None, :], dtype=float)
-    if level == "interval":
-        return np.asarray((positions[:, :, None] - positions[:, None, :]) ** 2, dtype=float)
-    ranks = totals.cumsum(1) - totals / 2  # middle of a category on the line of all ratings
-    return np.asarray((ranks[:, :, None] - ranks[:, None, :]) ** 2)
+    if level == "ordinal":  # the middle of a category on the line of all ratings
+        positions = totals.cumsum(1) - totals / 2
+    return np.asarray((positions[:, :, None] - positions[:, None, :]) ** 2)
 
 
-def _means(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    return _ratio(weights @ values, weights.sum(1))
+def _observed(counts: NDArray[np.int64], weights: Array) -> Array:
+    """Return the share of equal ratings among two judges."""
+    several = counts.sum(1) > 1
+    counts, weights = counts[several], weights[:, several]
+    number = counts.sum(1)
+    return _ratio(weights @ ((counts * (counts - 1)).sum(1) / (number * (number - 1))), weights.sum(1))
 
 
-def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ratio(numerator: Array, denominator: Array) -> Array:
     """Return the quotient; NaN where the denominator is 0."""
     quotient = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     np.divide(numerator, denominator, out=quotient, where=denominator != 0)
     return quotient
 
 
-def _beyond_chance(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
+def _beyond_chance(observed: Array, expected: Array) -> Array:
     coefficients = np.full(len(observed), np.nan)
     np.divide(observed - expected, 1 - expected, out=coefficients, where=expected < 1)
     return coefficients
@@ -207,20 +202,19 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
         positive: Grades that count as positive.
 
     Raises:
-        BuildError: There is only one judge, or no pair that two judges have graded.
+        MarError: There is only one judge, or no pair that two judges have graded.
     """
     judges, grades = by_pair(judgements)
-    if len(judges) < 2:
-        raise BuildError(f"Agreement needs at least two judges; got {', '.join(judges) or 'none'}.")
     letters = np.full((len(grades), len(judges)), -1)
     for item, by_judge in enumerate(grades.values()):
         for judge, grade in by_judge.items():
             letters[item, judges.index(judge)] = value(grade)
     rated = (letters >= 0).sum(1)
     if not (rated > 1).any():
-        raise BuildError("No pair was graded by two judges, so there is nothing to compare.")
-    good = [value(grade) for grade in positive]
-    binary = np.where(letters < 0, -1, np.isin(letters, good))
+        raise MarError(
+            f"Agreement needs pairs that two judges have graded; got {', '.join(judges) or 'none'}."
+        )
+    binary = np.where(letters < 0, -1, np.isin(letters, [value(grade) for grade in positive]))
     _, queries = np.unique([query for query, _ in grades], return_inverse=True)
     return Agreement(
         judges=judges,
@@ -248,55 +242,78 @@ def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list
     return rows
 
 
-def _observed_agreements(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    several = counts.sum(1) > 1
-    counts, weights = counts[several], weights[:, several]
-    number = counts.sum(1)
-    return _means((counts * (counts - 1)).sum(1) / (number * (number - 1)), weights)
-
-
 @dataclass(frozen=True)
 class _ByQuery:
     """A coefficient as a function of the queries' weights, as a sample for the bootstrap.
 
-    Coefficients depend only on how many items have which counts. There are few different rows of counts, so a
-    resample is a product with `table` instead of a pass over thousands of rows.
-
-    Attributes:
-        patterns: `(patterns, categories)`, the different rows of counts.
-        table: `(queries, patterns)`, number of items of each query with each pattern.
-        coefficients: Function of the patterns and of `(weightings, patterns)` weights.
+    Few items have different counts, so a resample is a product with `table`, the `(queries, patterns)`
+    numbers of items with each of the `(patterns, ...)` counts, instead of a pass over thousands of rows.
     """
 
     patterns: NDArray[np.int64]
-    table: NDArray[np.float64]
-    coefficients: Coefficients
+    table: Array
+    coefficient: Coefficient
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coefficient under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
-        return self.coefficients(self.patterns, weights @ self.table)
+    def statistic(self, weights: Array) -> Array:
+        """Return the coefficient under each weighting of the queries."""
+        return self.coefficient(self.patterns, weights @ self.table)
+
+
+def _by_query(rows: NDArray[np.int64], queries: NDArray[np.int64], coefficient: Coefficient) -> _ByQuery:
+    patterns, pattern_of_row = np.unique(rows, axis=0, return_inverse=True)
+    table = np.zeros((int(queries.max(initial=-1)) + 1, len(patterns)))
+    np.add.at(table, (queries, pattern_of_row.ravel()), 1)
+    return _ByQuery(patterns, table, coefficient)
 
 
 def _estimates(
     counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]
 ) -> dict[str, IntervalEstimate]:
-    functions: dict[str, Coefficients] = {
-        "agreement": _observed_agreements,
-        "fleiss_kappa": _fleiss_kappas,
-        "krippendorff_alpha": partial(_krippendorff_alphas, level=level),
-        "gwet_ac1": _gwet_ac1s,
+    coefficients: dict[str, Coefficient] = {
+        "agreement": _observed,
+        "fleiss_kappa": _fleiss,
+        "krippendorff_alpha": partial(_krippendorff, level=level),
+        "gwet_ac1": _gwet,
     }
-    patterns, pattern_of_item = np.unique(counts, axis=0, return_inverse=True)
-    table = np.zeros((int(queries.max()) + 1, len(patterns)))
-    np.add.at(table, (queries, pattern_of_item.ravel()), 1)
     result = {}
-    for name, function in functions.items():
-        low, high = interval(_ByQuery(patterns, table, function))
-        value = _of_one_weighting(function, counts, None)
-        if name == "agreement" and value in (0.0, 1.0):  # a bootstrap would have width 0
-            low, high = exact_interval(int(value) * len(table), len(table))
-        result[name] = IntervalEstimate(value, low, high)
+    for name, coefficient in coefficients.items():
+        sample = _by_query(counts, queries, coefficient)
+        low, high = interval(sample)
+        number = _single(coefficient, counts, None)
+        if name == "agreement" and number in (0.0, 1.0):  # a bootstrap would have width 0
+            low, high = exact_interval(int(number) * len(sample), len(sample))
+        result[name] = IntervalEstimate(number, low, high)
     return result
+
+
+def weighted_kappa(
+    first: Sequence[int], second: Sequence[int], queries: Sequence[str], levels: int
+) -> IntervalEstimate:
+    """Return Cohen's kappa with quadratic weights of two raters; of two categories it is the plain kappa.
+
+    Args:
+        first: Category of each item by the first rater, from 0.
+        second: Category of each item by the second rater.
+        queries: Query of each item; items of a query are resampled together.
+        levels: Number of categories, which are ordered.
+
+    Returns:
+        The coefficient; NaN if there are no items, or all ratings are in one category.
+    """
+
+    def kappa(ratings: NDArray[np.int64], weights: Array) -> Array:
+        tables = np.zeros((len(weights), levels, levels))
+        tables[:, ratings[:, 0], ratings[:, 1]] = weights
+        distance = np.subtract.outer(np.arange(levels), np.arange(levels)) ** 2.0
+        by_chance = np.einsum("ri,rj,ij->r", tables.sum(axis=2), tables.sum(axis=1), distance)
+        by_chance /= np.maximum(tables.sum(axis=(1, 2)), 1)
+        return np.asarray(1 - _ratio((tables * distance).sum(axis=(1, 2)), by_chance))
+
+    if not len(queries):
+        return IntervalEstimate(float("nan"), float("nan"), float("nan"))
+    _, numbers = np.unique(queries, return_inverse=True)
+    sample = _by_query(np.stack([first, second], axis=1).astype(np.int64), numbers, kappa)
+    return IntervalEstimate(float(sample.statistic(np.ones((1, len(sample))))[0]), *interval(sample))

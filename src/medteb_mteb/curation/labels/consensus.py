@@ -1,4 +1,4 @@
-"""Combination of the grades of several judges into one label per pair, or none.
+"""Step `consensus`: the grades of several judges become one label per pair, or none.
 
 The published rule is `unanimous`: a pair is positive if all judges agree that the document answers, negative
 if all agree that it does not, and discarded otherwise (MAR paper, section on the benchmark). The other rules
@@ -7,21 +7,26 @@ are ours.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, Label, by_pair, check_grades, value
+from pydantic import Field, model_validator
+
+from mar_st.errors import MarError
+from mar_st.files import write_json, write_text
+from mar_st.options import Argument, Settings, Switch
+from medteb_mteb.curation.labels.grades import GRADES, Label, by_pair, read_judging, value
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from medteb_mteb.curation.labels.grades import Judgement
+    from medteb_mteb.curation.step import Volume
 
-__all__ = ["RULES", "ConsensusRule", "consensus", "counts"]
-
-RULES = ("unanimous", "majority", "weighted", "graded")
+__all__ = ["CONSENSUS", "ConsensusRule", "ConsensusSettings", "consensus", "label_pairs"]
 
 #: Reasons for which a pair is discarded.
 JUDGES_DISAGREE, JUDGE_MISSING = "judges disagree", "a judge is missing"
@@ -29,104 +34,74 @@ TIE, GRADES_APART = "tie", "grades too far apart"
 SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 
 
-@dataclass(frozen=True)
-class ConsensusRule:
+class ConsensusRule(Settings):
     """Rule by which grades become a label.
 
-    Attributes:
-        kind: `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges
-            whose weights sum to more than `share` of the total, on either side. `graded`: the mean grade,
-            rounded half up, 4 for S to 0 for D; it is the relevance of a positive, and everything below the
-            worst positive grade is 0.
-        positive: Grades that count as positive.
-        weights: Weight of each judge, for `weighted`; judges that are not named have weight 1.
-        share: Share of the weights that must be exceeded, for `weighted`.
-        spread: For `graded`, the maximum distance of best and worst grade; above it, a pair is discarded.
-        judges: Names of the judges that count; default all of the judging.
-        incomplete: Whether a pair that some judges have not graded may be labelled by the other judges.
-        keep_suspicious: Whether a passage that looks like an instruction to a judge may be a positive. By
-            default it is discarded, since it may have raised its own grade; as a negative it stays.
-
-    Raises:
-        BuildError: The rule is invalid.
+    `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges whose weights
+    sum to more than `share` of the total, on either side. `graded`: the mean grade, rounded half up, 4 for S
+    to 0 for D; it is the relevance of a positive, and everything below the worst positive grade is 0.
     """
 
-    kind: Literal["unanimous", "majority", "weighted", "graded"] = "unanimous"
-    positive: tuple[str, ...] = POSITIVE_GRADES
-    weights: Mapping[str, float] = field(default_factory=dict)
-    share: float = 0.5
-    spread: int = 1
-    judges: tuple[str, ...] = ()
-    incomplete: bool = False
-    keep_suspicious: bool = False
+    rule: Literal["unanimous", "majority", "weighted", "graded"] = Field(
+        "unanimous", description="Rule of agreement."
+    )
+    worst_positive: Literal["S", "A", "B", "C"] = Field(
+        "A", description="Worst grade that counts as positive; the better ones do, too."
+    )
+    weights: Annotated[dict[str, float], Switch("--weight")] = Field(
+        default_factory=dict, description="JUDGE=WEIGHT for the rule 'weighted'; the weight of others is 1."
+    )
+    share: float = Field(
+        0.5, ge=0.5, lt=1, description="Share of the weights that a label must exceed, for 'weighted'."
+    )
+    spread: int = Field(1, ge=0, description="Largest distance between grades, for 'graded'.")
+    only: Annotated[tuple[str, ...], Switch("--judge")] = Field(
+        (), description="Judge that counts; may be repeated. Default: all judges."
+    )
+    incomplete: bool = Field(False, description="Label pairs even if some judges have not graded them.")
+    keep_suspicious: bool = Field(
+        False, description="Accept passages that may instruct judges as positives; they may have raised it."
+    )
 
-    def __post_init__(self) -> None:
-        check_grades(self.positive)
-        repeated = [judge for judge in self.judges if self.judges.count(judge) > 1]
-        if repeated:
-            raise BuildError(f"The judge {repeated[0]!r} is named twice. Name each judge that counts once.")
-        worst = max(GRADES.index(grade) for grade in self.positive)
-        if set(self.positive) != set(GRADES[: worst + 1]):
-            raise BuildError(
-                "Positive grades are the best ones down to some letter, such as S,A; got "
-                f"{','.join(self.positive)}."
-            )
-        if self.kind not in RULES:
-            raise BuildError(f"{self.kind!r} is not a rule; choose from {', '.join(RULES)}.")
-        if self.weights and self.kind != "weighted":
-            raise BuildError(f"Weights are for the rule 'weighted', not for {self.kind!r}.")
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.only)) < len(self.only):
+            raise ValueError("a judge is named twice")
+        if self.weights and self.rule != "weighted":
+            raise ValueError(f"weights are for the rule 'weighted', not for {self.rule!r}")
         if any(not weight >= 0 for weight in self.weights.values()):
-            raise BuildError(f"Weights cannot be negative; got {dict(self.weights)}.")
-        if not 0.5 <= self.share < 1:
-            raise BuildError(
-                f"share must be between 0.5 and 1 (exclusive), so that only one side can have it; got "
-                f"{self.share}."
-            )
+            raise ValueError("weights cannot be negative")
+        return self
 
-    def options(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, as JSON values under `options`, or nothing."""
-        default = ConsensusRule()
-        names = ("weights", "share", "spread", "judges", "incomplete", "keep_suspicious")
-        changed = {
-            name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)
-        }
-        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
-        return {"options": listed} if listed else {}
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """Return the grades that count as positive, best first."""
+        return GRADES[: GRADES.index(self.worst_positive) + 1]
 
-    def label(
-        self, query_id: str, document_id: str, grades: Mapping[str, str], judges: Iterable[str]
-    ) -> Label:
-        """Return the label of one pair.
+    def label(self, grades: Mapping[str, str], judges: Iterable[str]) -> tuple[int | None, str]:
+        """Return the relevance of one pair, `None` if it is discarded, and why.
 
         Args:
-            query_id: The query.
-            document_id: The document.
             grades: Grade by judge.
             judges: All judges that should have graded the pair.
         """
-        present = {judge: grades[judge] for judge in judges if judge in grades}
-        if not present or (len(present) < len(list(judges)) and not self.incomplete):
-            return Label(query_id, document_id, None, JUDGE_MISSING)
-        if self.kind == "graded":
+        wanted = list(judges)
+        present = {judge: grades[judge] for judge in wanted if judge in grades}
+        if not present or (len(present) < len(wanted) and not self.incomplete):
+            return None, JUDGE_MISSING
+        if self.rule == "graded":
             values = [value(grade) for grade in present.values()]
             if max(values) - min(values) > self.spread:
-                return Label(query_id, document_id, None, GRADES_APART)
+                return None, GRADES_APART
             mean = int(sum(values) / len(values) + 0.5)
-            worst = min(value(grade) for grade in self.positive)
-            return Label(query_id, document_id, mean if mean >= worst else 0)
+            return (mean if mean >= value(self.worst_positive) else 0), ""
         weights = {judge: self.weights.get(judge, 1.0) for judge in present}
-        total = sum(weights.values())
         yes = sum(weights[judge] for judge, grade in present.items() if grade in self.positive)
-        return self._decided(query_id, document_id, yes, total)
-
-    def _decided(self, query_id: str, document_id: str, yes: float, total: float) -> Label:
-        no = total - yes
-        if self.kind == "unanimous":
-            relevance = 1 if not no else 0 if not yes else None
-            return Label(query_id, document_id, relevance, "" if relevance is not None else JUDGES_DISAGREE)
-        limit = total * (self.share if self.kind == "weighted" else 0.5)
-        relevance = 1 if yes > limit else 0 if no > limit else None
-        return Label(query_id, document_id, relevance, "" if relevance is not None else TIE)
+        total = sum(weights.values())
+        if self.rule == "unanimous":
+            return (1, "") if yes == total else (0, "") if not yes else (None, JUDGES_DISAGREE)
+        limit = total * (self.share if self.rule == "weighted" else 0.5)
+        return (1, "") if yes > limit else (0, "") if total - yes > limit else (None, TIE)
 
 
 def consensus(
@@ -146,41 +121,92 @@ def consensus(
         pairs: Query and document of the requested pairs, graded or not.
 
     Raises:
-        BuildError: A judge named by the rule has graded nothing.
+        MarError: A judge named by the rule has graded nothing.
     """
     rule, judged = rule or ConsensusRule(), list(judgements)
-    suspects = {one.pair for one in judged if one.suspicious}
+    suspects = {one.pair for one in judged if one.suspicious and not rule.keep_suspicious}
     occur, grades = by_pair(judged)
-    counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
+    counted = sorted({*rule.only, *rule.weights, *(() if rule.only else {*occur, *judges})})
     silent = sorted(set(counted) - set(occur))
     if silent:
-        raise BuildError(
+        raise MarError(
             f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(occur)}. Have it "
             "judge (medteb judge --retry-failed asks again), or name the judges that count (--judge)."
         )
-    counted = list(rule.judges) or counted
-    everything = {**{pair: {} for pair in pairs}, **grades}
-    labels = (rule.label(*pair, everything[pair], counted) for pair in sorted(everything))
-    if rule.keep_suspicious:
-        return list(labels)
-    return [_unless_suspicious(label, suspects) for label in labels]
-
-
-def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
-    pair = label.query_id, label.document_id
-    return Label(*pair, None, SUSPICIOUS_POSITIVE) if label.relevance and pair in suspects else label
+    counted = list(rule.only) or counted
+    labels = []
+    for pair, given in sorted({**{pair: {} for pair in pairs}, **grades}.items()):
+        relevance, reason = rule.label(given, counted)
+        if relevance and pair in suspects:
+            relevance, reason = None, SUSPICIOUS_POSITIVE
+        labels.append(Label(*pair, relevance, reason))
+    return labels
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:
     """Count the pairs that are positive, negative, and discarded by reason."""
     totals = Counter(
-        f"discarded: {label.reason}"
-        if label.relevance is None
-        else "positive"
-        if label.relevance
-        else "negative"
-        for label in labels
+        f"discarded: {one.reason}" if one.relevance is None else "positive" if one.relevance else "negative"
+        for one in labels
     )
-    return {
-        name: totals[name] for name in sorted(totals, key=lambda name: (name.startswith("discarded"), name))
+    return dict(sorted(totals.items(), key=lambda item: (item[0].startswith("discarded"), item[0])))
+
+
+class ConsensusSettings(StepSettings, ConsensusRule):
+    """Options of the step."""
+
+    source: Annotated[Path, Argument("JUDGEMENTS"), Input("judgements")] = Field(
+        alias="in", description="Judgements: the folder of 'medteb judge', or a JSONL file."
+    )
+
+
+def label_pairs(settings: ConsensusSettings) -> Counts:
+    """Combine the grades of several judges into labels.
+
+    Writes labels.jsonl, and agreement.json with the agreement of the judges.
+    """
+    from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
+
+    judging = read_judging(settings.source)
+    pairs = [pair[:2] for pair in judging.failed]
+    labels = consensus(judging.judgements, settings, judges=judging.judges, pairs=pairs)
+    counted = [one for one in judging.judgements if not settings.only or one.judge in settings.only]
+    try:
+        report: dict[str, Any] = agreement(counted, positive=settings.positive).to_json()
+    except MarError as error:  # a single judge gives labels but no agreement
+        report = {"note": str(error)}
+    missing = Counter(judge for _, _, judge in judging.failed)
+    report["missing"] = {judge: missing[judge] for judge in settings.only or judging.judges}
+    rule = settings.model_dump(mode="json", include=set(ConsensusRule.model_fields))
+    content = {**rule, "labels": counts(labels), "agreement": report}
+    rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
+    write_text(settings.out / "labels.jsonl", "".join(rows))
+    write_json(settings.out / "agreement.json", content)
+    recorded = {
+        **rule,
+        "positive": list(settings.positive),
+        "labels": content["labels"],
+        "agreement": report.get("labels", {}),
     }
+    return Counts(
+        len(labels),
+        queries=len({label.query_id for label in labels}),
+        details={
+            "labels": content["labels"],
+            "missing": report["missing"],
+            "agreement (positive or not)": report.get("labels", {}),
+            "agreement (grades)": report.get("grades", {}),
+            "positive": report.get("positive_rate", {}),
+        },
+        notes=(report["note"],) if "note" in report else (),
+        provenance={"consensus": [recorded]},
+    )
+
+
+def _estimate(settings: ConsensusSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    del settings
+    judged = volumes["source"]
+    return Estimate(judged.rows, queries=judged.queries)
+
+
+CONSENSUS = Step("consensus", ConsensusSettings, label_pairs, "labels", _estimate)

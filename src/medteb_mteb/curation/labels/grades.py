@@ -1,18 +1,20 @@
-"""Grades of judges, and reading them from a folder."""
+"""Grades of judges and the labels made of them, and reading both from files."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import read_json
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.data import read_rows
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
+
+    from mar_st.data import Row
 
 __all__ = [
     "GRADES",
@@ -82,10 +84,13 @@ class Label:
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `labels.jsonl`."""
-        row: dict[str, Any] = {"query-id": self.query_id, "corpus-id": self.document_id}
-        if self.relevance is None:
-            return {**row, "relevance": None, "reason": self.reason}
-        return {**row, "relevance": self.relevance}
+        reason = {"reason": self.reason} if self.relevance is None else {}
+        return {
+            "query-id": self.query_id,
+            "corpus-id": self.document_id,
+            "relevance": self.relevance,
+            **reason,
+        }
 
 
 @dataclass(frozen=True)
@@ -104,37 +109,20 @@ class Judging:
 
 
 def read_judging(path: str | Path) -> Judging:
-    """Return judgements and all judges that were asked.
-
-    Args:
-        path: Folder of `medteb judge`, or a JSONL file of judgements, whose judges are those that occur.
+    """Return the judgements of a file or folder, and the missing ones that its `failed.jsonl` lists.
 
     Raises:
-        BuildError: See `read_judgements`; or a judge gave no grade at all.
+        MarError: See `read_judgements`.
     """
     judgements = tuple(read_judgements(path))
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    occur = {one.judge for one in judgements}
-    manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
-    if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
-        return Judging(judgements, tuple(sorted(occur)))
-    judges = read_json(manifest).get("judges")
-    if not isinstance(judges, dict):
-        return Judging(judgements, tuple(sorted(occur)))
-    missing = tuple(
-        _missing(line, f"{failed}:{number}")
-        for number, line in enumerate(_text(failed).split("\n"), start=1)
-        if line
+    file = Path(path, "failed.jsonl")
+    failed = (
+        tuple(read_rows(file, lambda row: _strings(row, "query-id", "corpus-id", "judge")))
+        if file.is_file()
+        else ()
     )
-    return Judging(judgements, tuple(sorted({*judges, *occur})), missing)
-
-
-def _missing(line: str, where: str) -> tuple[str, str, str]:
-    try:
-        row: Mapping[str, Any] = json.loads(line)
-        return row["query-id"], row["corpus-id"], row["judge"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BuildError(f"{where}: expected an object with query-id, corpus-id and judge.") from error
+    judges = {*(one.judge for one in judgements), *(judge for _, _, judge in failed)}
+    return Judging(judgements, tuple(sorted(judges)), failed)
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
@@ -143,86 +131,52 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
     Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` if they are.
 
     Raises:
-        BuildError: The file is missing, or a row is not a judgement; its line is named.
+        MarError: The file is missing or empty, a row is not a judgement, or a pair has two by one judge.
     """
-    file = Path(path) / "judgements.jsonl" if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise BuildError(f"There is no {file}. Give a JSONL file of judgements, or the folder of a judging.")
-    seen: dict[tuple[str, str, str], int] = {}
-    try:
-        with file.open(encoding="utf-8") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.strip():
-                    continue
-                judgement = _judgement(line, f"{file}:{number}")
-                key = (*judgement.pair, judgement.judge)
-                if key in seen:
-                    raise BuildError(
-                        f"{file}:{number}: {judgement.judge} graded {judgement.query_id} and "
-                        f"{judgement.document_id} in line {seen[key]} already. Keep one of them."
-                    )
-                seen[key] = number
-                yield judgement
-    except UnicodeDecodeError as error:
-        raise BuildError(f"{file} is not UTF-8: {error}. Convert it to UTF-8.") from error
+    seen: Counter[tuple[str, str, str]] = Counter()
+
+    def judgement(row: Row) -> Judgement:
+        query, document, judge, grade = _strings(row, "query-id", "corpus-id", "judge", "grade")
+        if grade not in GRADES:
+            raise MarError(f"the grade {grade!r} is not one of {', '.join(GRADES)}.")
+        seen[query, document, judge] += 1
+        if seen[query, document, judge] > 1:
+            raise MarError(f"{judge} graded {query} and {document} before. Keep one of the grades.")
+        return Judgement(query, document, judge, grade, row.values.get("suspicious") is True)
+
+    file = _file(path, "judgements.jsonl")
+    yield from read_rows(file, judgement)
     if not seen:
-        raise BuildError(f"{file} holds no judgements.")
-
-
-def _judgement(line: str, where: str) -> Judgement:
-    try:
-        row: Mapping[str, Any] = json.loads(line)
-        parts = [row[name] for name in ("query-id", "corpus-id", "judge", "grade")]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BuildError(
-            f"{where}: expected an object with query-id, corpus-id, judge and grade ({error!r})."
-        ) from error
-    if not all(isinstance(part, str) and part for part in parts):
-        raise BuildError(f"{where}: query-id, corpus-id, judge and grade must be strings.")
-    if parts[3] not in GRADES:
-        raise BuildError(f"{where}: the grade {parts[3]!r} is not one of {', '.join(GRADES)}.")
-    # Names recur in many rows; each is kept once.
-    query, document, judge, grade = map(sys.intern, parts)
-    return Judgement(query, document, judge, grade, row.get("suspicious") is True)
+        raise MarError(f"{file} holds no judgements.")
 
 
 def read_labels(path: str | Path) -> list[Label]:
-    """Return the labels of a `labels.jsonl`, or of the folder of one.
+    """Return the labels of a JSONL file, or of the `labels.jsonl` of a folder.
 
     Raises:
-        BuildError: The file is missing, or a row is not a label.
+        MarError: The file is missing, or a row is not a label.
     """
-    file = Path(path) / "labels.jsonl" if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
-    labels = []
-    lines = _text(file).removesuffix("\n").split("\n")  # reasons may hold U+2028
-    for number, line in enumerate(lines, start=1):
-        try:
-            row: dict[str, Any] = json.loads(line)
-            labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
-        relevance = labels[-1].relevance
+
+    def label(row: Row) -> Label:
+        query, document = _strings(row, "query-id", "corpus-id")
+        relevance = row.values.get("relevance", "nothing")
         if relevance is not None and (type(relevance) is not int or relevance < 0):
-            raise BuildError(
-                f"{file}:{number}: relevance must be null or a whole number from 0; got {relevance!r}."
-            )
-    return labels
+            raise MarError(f"relevance must be null or a whole number from 0; got {relevance!r}.")
+        return Label(query, document, relevance, str(row.values.get("reason", "")))
+
+    return list(read_rows(_file(path, "labels.jsonl"), label))
 
 
-def _text(file: Path) -> str:
-    """Return a text file's content.
+def _file(path: str | Path, name: str) -> Path:
+    return Path(path, name) if Path(path).is_dir() else Path(path)
 
-    Raises:
-        BuildError: The file cannot be read, or is not UTF-8.
-    """
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BuildError(f"{file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise BuildError(f"{file} is not UTF-8: {error}. Convert it to UTF-8.") from error
+
+def _strings(row: Row, *names: str) -> tuple[str, ...]:
+    """Return values of a row that must be texts. They recur in many rows, so each is kept once."""
+    values = [row.values.get(name) for name in names]
+    if not all(isinstance(one, str) and one for one in values):
+        raise MarError(f"expected texts under {', '.join(names)}.")
+    return tuple(sys.intern(str(one)) for one in values)
 
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
@@ -233,16 +187,3 @@ def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str,
         grades.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
         judges.add(judgement.judge)
     return sorted(judges), {pair: grades[pair] for pair in sorted(grades)}
-
-
-def check_grades(grades: Sequence[str]) -> None:
-    """Refuse letters that are not grades.
-
-    Raises:
-        BuildError: An item is not a grade.
-    """
-    unknown = [grade for grade in grades if grade not in GRADES]
-    if unknown or not grades:
-        raise BuildError(
-            f"Positive grades are some of {', '.join(GRADES)}; got {', '.join(grades) or 'none'}."
-        )

@@ -1,4 +1,4 @@
-"""A sample of pairs for clinicians: written without labels, and compared with them when it is returned.
+"""Step `review`: a sample of labels for clinicians, and the comparison of their answers with the labels.
 
 Source: the validation of the benchmark, where clinicians labelled 5,000 pairs again (CARE paper).
 """
@@ -6,200 +6,153 @@ Source: the validation of the benchmark, where clinicians labelled 5,000 pairs a
 from __future__ import annotations
 
 import math
-import random
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
+from mar_st.files import write_json
+from mar_st.options import Argument, Switch
+from medteb_mteb.curation.files import Text, read_texts
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
+from medteb_mteb.curation.labels.grades import Label, read_labels
 from medteb_mteb.curation.labels.intervals import exact_interval
 from medteb_mteb.curation.labels.sheet import (
-    SheetPair,
-    answered_by_all,
-    check_free,
-    key_of,
+    Sheet,
+    allocate,
+    draw,
     read_answers,
-    read_sheet,
+    strata_of,
+    write_disagreements,
     write_sheet,
 )
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.labels.grades import Label
+    from medteb_mteb.curation.step import Volume
 
-__all__ = ["Review", "export_review", "import_review", "key_of"]
+__all__ = ["REVIEW", "ReviewSettings", "compare", "review"]
 
 
-@dataclass(frozen=True)
-class Review:
-    """Agreement of clinicians with a sample of labels.
+class ReviewSettings(StepSettings):
+    """Options of the step."""
 
-    Attributes:
-        pairs: Number of labelled pairs that all clinicians have answered.
-        unanswered: Number of pairs left out because a clinician has not answered them.
-        agreement: Share of their answers that equal the labels, over all labelled pairs: positives and
-            negatives are weighted by their shares among all labels, not by those in the sample.
-        low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of each stratum.
-        high: Upper end of that interval.
-        kappa: Fleiss' kappa of the clinicians among themselves; `None` for one clinician.
-        kappa_with_labels: The same, with the labels as an additional rater.
-        by_reviewer: Agreement of each clinician.
-        positives_confirmed: Share of sampled positives that most clinicians consider positive.
-        negatives_confirmed: Share of sampled negatives that most clinicians consider negative.
+    labels: Annotated[Path, Argument(), Input("labels", "editions")] = Field(
+        description="Labels: the folder of 'medteb consensus', or an edition of retrieval."
+    )
+    queries: Annotated[Path | None, Argument(), Input("texts")] = Field(
+        None, description="Queries; not for an edition, which has them."
+    )
+    documents: Annotated[Path | None, Argument(), Input("texts")] = Field(None, description="Documents.")
+    size: int = Field(5000, ge=1, description="Number of pairs on the sheet.")
+    minimum: int = Field(30, ge=1, description="Minimum number of positives, negatives and disputed pairs.")
+    disputed: bool = Field(False, description="Also draw pairs that the judges do not agree on.")
+    answers: Annotated[tuple[Path, ...], Switch("--answer"), Input("file")] = Field(
+        (), description="Copy of the sheet that a clinician filled in; may be repeated."
+    )
+    seed: int = Field(42, description="Seed of the sample.")
+
+
+def review(settings: ReviewSettings) -> Counts:
+    """Draw labels for clinicians to check, and compare their answers with the labels.
+
+    Writes sheet.csv, without labels, and sheet.key.json, which the reviewers must not see. Have each of them
+    fill in the column 'answer' of a copy (a grade, 1 or 0), and run the same command with --answer for each
+    copy: it writes review.json, and disagreements.csv with the pairs to decide together.
     """
+    labels, queries, documents = _material(settings)
+    strata = strata_of(labels if settings.disputed else (one for one in labels if one.relevance is not None))
+    if not strata:
+        raise MarError("There are no labels to review: all pairs were discarded, or none was judged.")
+    sizes = {name: len(rows) for name, rows in strata.items()}
+    numbers = allocate(sizes, settings.size, settings.minimum)
+    sheet = draw(strata, numbers, settings.seed)
+    write_sheet(settings.out / "sheet.csv", sheet, queries, documents)
+    details: dict[str, Any] = {"drawn": numbers}
+    missing = sorted({"positive", "negative"} - strata.keys())
+    notes = [f"there are no {name}s, so nothing will be known about them" for name in missing]
+    if settings.answers:
+        answers = {path.stem: read_answers(path, sheet) for path in settings.answers}
+        if len(answers) < len(settings.answers):
+            raise MarError("Two of the filled-in sheets have one name; name each after its reviewer.")
+        report = compare(sheet, answers)
+        differing = write_disagreements(
+            settings.out / "disagreements.csv", sheet, answers, queries, documents
+        )
+        write_json(settings.out / "review.json", report)
+        details |= {**report, "disagreements": differing}
+    return Counts(len(sheet.rows), details=details, notes=tuple(notes))
 
-    pairs: int
-    unanswered: int
-    agreement: float
-    low: float
-    high: float
-    kappa: float | None
-    kappa_with_labels: float
-    by_reviewer: dict[str, float]
-    positives_confirmed: float | None
-    negatives_confirmed: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready content."""
-        return asdict(self)
+def _material(settings: ReviewSettings) -> tuple[list[Label], dict[str, Text], dict[str, Text]]:
+    """Return labels, queries and documents."""
+    if (settings.labels / "queries.jsonl").is_file():
+        from medteb_mteb.folders.layout import inspect_folder  # lazy: mteb
+        from medteb_mteb.folders.problems import Problems  # lazy: mteb
+        from medteb_mteb.folders.retrieval import read_retrieval  # lazy: mteb
+
+        data = read_retrieval(inspect_folder(settings.labels), Problems(settings.labels))
+        rows = {(query, name): score for query, row in data.qrels.items() for name, score in row.items()}
+        rows |= {(query, name): 0 for query, names in data.judged.negatives.items() for name in names}
+        labels = [Label(*pair, max(0, score)) for pair, score in rows.items()]
+        labels += [Label(q, name, None) for q, names in data.judged.disputed.items() for name in names]
+        queries = {row["id"]: Text(row["id"], row["text"]) for row in data.queries}
+        documents = {row["id"]: Text(row["id"], row["text"], row["title"]) for row in data.corpus}
+        return [label for label in labels if label.query_id in queries], queries, documents
+    if settings.queries is None or settings.documents is None:
+        raise MarError("Give the queries and documents of the labels.")
+    texts = ({text.id: text for text in read_texts(one)} for one in (settings.queries, settings.documents))
+    return (read_labels(settings.labels), *texts)
 
 
-def export_review(
-    labels: Sequence[Label],
-    queries: Mapping[str, Text],
-    documents: Mapping[str, Text],
-    sheet: Path,
-    *,
-    size: int = 5000,
-    seed: int = 42,
-    positives: float | None = None,
-) -> int:
-    """Write a CSV sheet with an empty column `answer`, and its key beside it.
-
-    Pairs are drawn and shuffled with the seed; the sheet shows neither labels nor grades nor ids.
+def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+    """Return the agreement of clinicians with the labels of a sheet; disputed pairs have no label.
 
     Args:
-        labels: Labels; discarded pairs are not drawn.
-        queries: Queries by id.
-        documents: Documents by id.
-        sheet: File to write, `.csv`.
-        size: Number of pairs to draw; if there are fewer, all.
-        seed: Seed of the draw.
-        positives: Share of positives in the sample; default their share among the labels.
+        sheet: The rows of the sheet.
+        answers: 1 or 0 by row, by name of the clinician.
 
     Returns:
-        Number of pairs written.
+        `pairs` that all have answered and `unanswered` ones; `agreement`: share of their answers that equal
+        the labels, over all labelled pairs, with its 95 % interval, from exact ones of each stratum; `kappa`
+        of the clinicians among themselves (None for one) and `kappa_with_labels` with the labels as another
+        rater; `by_reviewer`; shares of sampled positives and negatives that most clinicians confirm.
 
     Raises:
-        BuildError: There are no labels, an id has no text, the share is impossible, or the file exists.
+        MarError: No pair has answers of all clinicians.
     """
-    check_free(sheet)
-    sides = {
-        1: [label for label in labels if label.relevance],
-        0: [label for label in labels if label.relevance == 0],
-    }
-    known = len(sides[1]) + len(sides[0])
-    if not known:
-        raise BuildError("There are no labels to review: all pairs were discarded, or none was judged.")
-    if positives is None and not sides[1]:
-        raise BuildError(
-            f"None of the {known} labels is positive, so a sample cannot measure precision. --positives 0 "
-            "reviews only negatives."
-        )
-    share = len(sides[1]) / known if positives is None else positives
-    if positives is None and not round(min(size, known) * share):
-        raise BuildError(
-            f"A sample of {min(size, known)} would contain no positives ({len(sides[1])} of {known} labels), "
-            "so it cannot measure precision. Give --positives 0.5 or a larger --size; --positives 0 reviews "
-            "only negatives."
-        )
-    if not 0 <= share <= 1:
-        raise BuildError(f"The share of positives must be between 0 and 1; got {share}.")
-    wanted = {1: round(min(size, known) * share)}
-    wanted[0] = min(size, known) - wanted[1]
-    for side, number in wanted.items():
-        if number > len(sides[side]):
-            raise BuildError(
-                f"{number} {'positives' if side else 'negatives'} are requested, but there are only "
-                f"{len(sides[side])}. Lower --size or change --positives."
-            )
-    rng = random.Random(seed)
-    drawn = [label for side in (1, 0) for label in rng.sample(sides[side], wanted[side])]
-    rng.shuffle(drawn)
-    rows = [
-        SheetPair(
-            number,
-            label.query_id,
-            label.document_id,
-            int(bool(label.relevance)),
-            "positive" if label.relevance else "negative",
-        )
-        for number, label in enumerate(drawn, start=1)
-    ]
-    pairs = {"positive": len(sides[1]), "negative": len(sides[0])}
-    write_sheet(sheet, rows, pairs, queries, documents, seed)
-    return len(rows)
-
-
-def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
-    """Compare the answers of clinicians with the labels.
-
-    Disputed pairs have no label to compare with; `medteb validate` evaluates the answers to them.
-
-    Args:
-        sheet: The sheet as it was exported; its key is next to it.
-        answered: Returned file of each clinician, by name.
-
-    Raises:
-        BuildError: The key is missing, rows are missing, duplicated or unknown, an answer is invalid, or no
-            pair has an answer of every clinician.
-    """
-    key = read_sheet(sheet)
-    labels = {row: one.label for row, one in key.rows.items() if one.label is not None}
-    answers = {name: read_answers(file, key) for name, file in answered.items()}
-    if not answers:
-        raise BuildError("Give the file of at least one reviewer.")
-    rows = answered_by_all(labels, answers.values())
-    truth = np.array([labels[row] for row in rows])
-    strata = np.array([key.rows[row].stratum for row in rows])
+    labelled = {row: one for row, one in sheet.rows.items() if one.label is not None}
+    rows = [row for row in labelled if all(row in by_row for by_row in answers.values())]
+    if not rows:
+        raise MarError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
+    truth = np.array([labelled[row].label for row in rows])
+    strata = np.array([labelled[row].stratum for row in rows])
     votes = np.array([[by_row[row] for row in rows] for by_row in answers.values()])
-    equal = (votes == truth).mean(0)
-    weights = _weights(strata, key.pairs)
+    # Strata count as they do among all labels.
+    weights = np.array([sheet.pairs[str(name)] / (strata == name).sum() for name in strata])
+    weights /= weights.sum()
+    equal, majority = (votes == truth).mean(0), votes.mean(0)
     low, high = _interval(equal, strata, weights)
-    voters = np.vstack([votes, truth])
-    majority = votes.mean(0)
-    return Review(
-        pairs=len(rows),
-        unanswered=len(labels) - len(rows),
-        agreement=float((equal * weights).sum() / weights.sum()),
-        low=low,
-        high=high,
-        kappa=fleiss_kappa(_votes(votes)) if len(votes) > 1 else None,
-        kappa_with_labels=fleiss_kappa(_votes(voters)),
-        by_reviewer={
-            name: float(((votes[i] == truth) * weights).sum() / weights.sum())
-            for i, name in enumerate(answers)
+    return {
+        "pairs": len(rows),
+        "unanswered": len(labelled) - len(rows),
+        "agreement": [round(float(number), 4) for number in ((equal * weights).sum(), low, high)],
+        "kappa": fleiss_kappa(_counts(votes)) if len(votes) > 1 else None,
+        "kappa_with_labels": fleiss_kappa(_counts(np.vstack([votes, truth]))),
+        "by_reviewer": {
+            name: float(((by_one == truth) * weights).sum())
+            for name, by_one in zip(answers, votes, strict=True)
         },
-        positives_confirmed=float((majority[truth == 1] > 0.5).mean()) if truth.any() else None,
-        negatives_confirmed=float((majority[truth == 0] < 0.5).mean()) if not truth.all() else None,
-    )
+        "positives_confirmed": float((majority[truth == 1] > 0.5).mean()) if truth.any() else None,
+        "negatives_confirmed": float((majority[truth == 0] < 0.5).mean()) if not truth.all() else None,
+    }
 
 
-def _weights(strata: np.ndarray, pairs: Mapping[str, int]) -> np.ndarray:
-    """Return the weight of each sampled pair, so that strata count as they do among all labels."""
-    weights = np.zeros(len(strata))
-    for name in np.unique(strata):
-        drawn = strata == name
-        weights[drawn] = pairs[str(name)] / drawn.sum()
-    return weights
-
-
-def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the 95 % interval of the weighted share of equal answers, from exact ones of each stratum.
 
     The strata's levels are set so that all intervals hold at once (Bonferroni), so it is conservative.
@@ -208,13 +161,20 @@ def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tup
     bounds = np.zeros(2)
     for name in names:
         drawn = strata == name
-        share, level = weights[drawn].sum() / weights.sum(), 1 - 0.05 / len(names)
-        number, right = int(drawn.sum()), float(equal[drawn].sum())
+        number, right, level = int(drawn.sum()), float(equal[drawn].sum()), 1 - 0.05 / len(names)
         low = exact_interval(math.floor(right), number, level)[0]
-        bounds += share * np.array([low, exact_interval(math.ceil(right), number, level)[1]])
-    return float(bounds[0]), float(bounds[1])
+        high = exact_interval(math.ceil(right), number, level)[1]
+        bounds += weights[drawn].sum() * np.array([low, high])
+    return bounds
 
 
-def _votes(votes: np.ndarray) -> np.ndarray:
+def _counts(votes: np.ndarray) -> np.ndarray:
     positive = votes.sum(0)
     return np.stack([len(votes) - positive, positive], axis=1)
+
+
+def _estimate(settings: ReviewSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    return Estimate(min(settings.size, volumes["labels"].rows))
+
+
+REVIEW = Step("review", ReviewSettings, review, "sheet", _estimate, result_file="sheet.csv")

@@ -1,46 +1,57 @@
-"""Sheets of pairs for clinicians: written without labels, with a private key file, and read back.
+"""Sheets of pairs for clinicians: drawn in strata, written without labels, and read back.
 
-The key holds the label of each row, the stratum it was drawn from and the probability of being drawn, so that
-shares among all labels can be estimated from shares in the sample.
+Strata are positives, negatives and disputed pairs. Each gets a minimum, and the rest of the budget is shared
+by the square root of the sizes (power allocation, M. Bankier, The American Statistician 42, 1988), so the
+negatives, which are nearly all of the pairs, do not use up the budget. The key beside the sheet holds label
+and stratum of each row, so that shares among all labels can be estimated from shares in the sample.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
-import json
+import math
+import random
 import unicodedata
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import repeated
-from medteb_mteb.curation.files.folder import write_text
-from medteb_mteb.curation.files.records import BuildError
+import numpy as np
+
+from mar_st.data import read_rows
+from mar_st.errors import MarError
+from mar_st.files import JsonError, read_json, write_json, write_text
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
-from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from mar_st.data import Row
     from medteb_mteb.curation.files.records import Text
+    from medteb_mteb.curation.labels.grades import Label
 
 __all__ = [
-    "COLUMNS",
+    "DECISION_COLUMN",
+    "Experts",
     "Sheet",
     "SheetPair",
-    "answered_by_all",
-    "guarded",
+    "allocate",
+    "draw",
     "key_of",
     "read_answers",
-    "read_rows",
+    "read_experts",
     "read_sheet",
-    "write_rows",
+    "strata_of",
+    "write_disagreements",
     "write_sheet",
 ]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
+#: Column of the decisions in a sheet of disagreements.
+DECISION_COLUMN = "decision"
 YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
 FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -73,102 +84,120 @@ class SheetPair:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of a sheet, and what they were drawn from.
-
-    Attributes:
-        rows: Pairs by row.
-        pairs: Number of pairs of each stratum, drawn or not.
-    """
+    """Rows of a sheet, and the number of pairs of each stratum, drawn or not."""
 
     rows: dict[int, SheetPair]
     pairs: dict[str, int]
 
-    def drawn(self, stratum: str) -> int:
-        """Return the number of pairs drawn from a stratum."""
-        return sum(row.stratum == stratum for row in self.rows.values())
+
+def strata_of(labels: Iterable[Label]) -> dict[str, list[Label]]:
+    """Return the labels by stratum: `positive`, `negative`, `disputed`."""
+    strata: dict[str, list[Label]] = {}
+    for label in labels:
+        kind = "disputed" if label.relevance is None else "positive" if label.relevance else "negative"
+        strata.setdefault(kind, []).append(label)
+    return {name: strata[name] for name in sorted(strata)}
+
+
+def allocate(sizes: Mapping[str, int], budget: int, minimum: int) -> dict[str, int]:
+    """Return the number of pairs to draw from each stratum.
+
+    Args:
+        sizes: Number of pairs of each stratum.
+        budget: Number of pairs to draw in total; if there are fewer, all are drawn.
+        minimum: Minimum number of pairs of each stratum; smaller strata are drawn completely.
+
+    Raises:
+        MarError: The budget is below the minimum of all strata.
+    """
+    least = {name: min(size, minimum) for name, size in sizes.items()}
+    if sum(least.values()) > budget:
+        raise MarError(
+            f"{len(sizes)} strata with at least {minimum} pairs each take {sum(least.values())} pairs, and "
+            f"the size is {budget}. Raise --size, or lower --minimum."
+        )
+    budget = min(budget, sum(sizes.values()))
+    low, high = 0.0, float(sum(sizes.values()) + 1)
+    for _ in range(200):  # find the scale at which the bounded shares use up the budget
+        scale = (low + high) / 2
+        if sum(_bounded(scale, sizes[name], least[name]) for name in sizes) < budget:
+            low = scale
+        else:
+            high = scale
+    shares = {name: _bounded(low, size, least[name]) for name, size in sizes.items()}
+    numbers = {name: int(share) for name, share in shares.items()}
+    by_rest = sorted(sizes, key=lambda name: (numbers[name] - shares[name], name))
+    while sum(numbers.values()) < budget:
+        for name in by_rest:
+            if numbers[name] < sizes[name] and sum(numbers.values()) < budget:
+                numbers[name] += 1
+    return numbers
+
+
+def _bounded(scale: float, size: int, least: int) -> float:
+    return min(float(size), max(float(least), scale * math.sqrt(size)))
+
+
+def draw(strata: Mapping[str, Sequence[Label]], numbers: Mapping[str, int], seed: int) -> Sheet:
+    """Draw labels without replacement from each stratum, and shuffle them.
+
+    Strata are drawn one by one, so a larger number elsewhere changes no other sample, and a larger sample
+    of a stratum contains a smaller one.
+    """
+    drawn = []
+    for name, labels in strata.items():
+        ordered = sorted(labels, key=lambda label: (label.query_id, label.document_id))
+        random.Random(f"{seed}\0{name}").shuffle(ordered)
+        drawn += [(label, name) for label in ordered[: numbers[name]]]
+    random.Random(seed).shuffle(drawn)
+    rows = {
+        row: SheetPair(
+            row,
+            label.query_id,
+            label.document_id,
+            None if label.relevance is None else int(label.relevance > 0),
+            name,
+        )
+        for row, (label, name) in enumerate(drawn, start=1)
+    }
+    return Sheet(rows, {name: len(labels) for name, labels in strata.items()})
 
 
 def key_of(sheet: Path) -> Path:
     """Return the path of the labels of a sheet; reviewers must not see this file."""
-    return sheet.with_name(sheet.stem + ".key.json")
+    return sheet.with_name(f"{sheet.stem}.key.json")
 
 
-def write_sheet(
-    path: Path,
-    drawn: Sequence[SheetPair],
-    pairs: Mapping[str, int],
-    queries: Mapping[str, Text],
-    documents: Mapping[str, Text],
-    seed: int,
-) -> None:
-    """Write a sheet with an empty column `answer`, and its key beside it.
-
-    Args:
-        path: File to write: `.csv`, or `.jsonl` for tools.
-        drawn: The pairs, in the order of the rows.
-        pairs: Number of pairs of each stratum.
-        queries: Queries by id.
-        documents: Documents by id.
-        seed: Seed of the draw.
+def write_sheet(path: Path, sheet: Sheet, queries: Mapping[str, Text], documents: Mapping[str, Text]) -> None:
+    """Write a sheet as CSV with an empty column `answer`, and its key beside it.
 
     Raises:
-        BuildError: A pair has no text, or the file exists.
+        MarError: A pair has no text.
     """
-    check_free(path)
-    sheet = Sheet({one.row: one for one in drawn}, dict(pairs))
-    rows, key = [], []
-    for one in drawn:
-        query, document = _text(queries, one.query_id), _text(documents, one.document_id)
-        rows.append(dict(zip(COLUMNS, (one.row, query, document, "", ""), strict=True)))
-        key.append(
-            {
-                "row": one.row,
-                "query-id": one.query_id,
-                "corpus-id": one.document_id,
-                "label": one.label,
-                "stratum": one.stratum,
-                "probability": sheet.drawn(one.stratum) / pairs[one.stratum],
-                "sha256": hashlib.sha256(f"{query}\n{document}".encode()).hexdigest(),
-            }
-        )
-    strata = {name: {"pairs": number, "drawn": sheet.drawn(name)} for name, number in pairs.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"seed": seed, "strata": strata, "rows": key}
-    write_text(key_of(path), json.dumps(content, ensure_ascii=False, indent=1))
-    write_rows(path, COLUMNS, rows)
+    rows = [
+        (one.row, _text(queries, one.query_id), _text(documents, one.document_id), "", "")
+        for one in sheet.rows.values()
+    ]
+    write_json(key_of(path), {"pairs": sheet.pairs, "rows": [asdict(one) for one in sheet.rows.values()]})
+    _write_csv(path, COLUMNS, rows)
 
 
-def check_free(path: Path) -> None:
-    """Refuse a sheet that exists: answers could be lost.
-
-    Raises:
-        BuildError: The sheet or its key already exists.
-    """
-    if path.exists() or key_of(path).exists():
-        raise BuildError(f"{path} already exists; give another name, so that no answers are lost.")
+def _text(texts: Mapping[str, Text], name: str) -> str:
+    if name not in texts:
+        raise MarError(f"The labels name {name!r}, and no text has this id.")
+    return texts[name].full
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, with formulas escaped, or as JSONL, depending on the suffix.
-
-    Raises:
-        BuildError: The file cannot be written.
-    """
-    if path.suffix == ".jsonl":
-        lines = [json.dumps({name: row[name] for name in columns}, ensure_ascii=False) for row in rows]
-        write_text(path, "\n".join(lines) + "\n")
-        return
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows as CSV; an apostrophe goes before anything like a formula."""
     table = io.StringIO(newline="")
     writer = csv.writer(table)
-    writer.writerow([guarded(name) for name in columns])
-    writer.writerows(
-        [guarded(cell) if isinstance(cell := row[name], str) else cell for name in columns] for row in rows
-    )
+    writer.writerow(map(_guarded, columns))
+    writer.writerows([_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     write_text(path, f"\ufeff{table.getvalue()}")  # the mark tells spreadsheets that it is UTF-8
 
 
-def guarded(cell: str) -> str:
-    """Return a text as a CSV cell, with an apostrophe before anything like a formula."""
+def _guarded(cell: str) -> str:
     return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA_PREFIXES) else cell
 
 
@@ -176,38 +205,15 @@ def read_sheet(sheet: Path) -> Sheet:
     """Return the rows of a sheet, from its key.
 
     Raises:
-        BuildError: The key is missing or invalid.
+        MarError: The key is missing or invalid.
     """
     path = key_of(sheet)
-    if not path.is_file():
-        raise BuildError(f"There is no {path}, which holds the labels of {sheet.name}.")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if "strata" in content:
-            pairs = {str(name): int(entry["pairs"]) for name, entry in content["strata"].items()}
-        else:  # a key of an earlier version: positives and negatives
-            pairs = {name: int(content["labelled"][name]) for name in ("positive", "negative")}
-        drawn = [
-            SheetPair(
-                entry["row"],
-                entry["query-id"],
-                entry["corpus-id"],
-                entry["label"],
-                entry.get("stratum") or ("positive" if entry["label"] else "negative"),
-            )
-            for entry in content["rows"]
-        ]
-        if not all(map(_is_pair, drawn)):
-            raise TypeError("a row holds values of other types")
-        if len({one.row for one in drawn}) < len(drawn):
-            raise ValueError("a row occurs twice")
-    except (
-        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError,
-    ) as error:  # fmt: skip
-        raise BuildError(f"{path} is not the key of a sheet ({error!r}). Export the sheet again.") from None
-    if any(one.stratum not in pairs for one in drawn):
-        raise BuildError(f"{path} has rows of strata that it does not list. Export the sheet again.")
-    return Sheet({one.row: one for one in drawn}, pairs)
+        content = read_json(path)
+        rows = {row["row"]: SheetPair(**row) for row in content["rows"]}
+        return Sheet(rows, {str(name): int(number) for name, number in content["pairs"].items()})
+    except (OSError, JsonError, KeyError, TypeError, ValueError) as error:
+        raise MarError(f"{path} is not the key of {sheet.name} ({error}). Write the sheet again.") from error
 
 
 def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
@@ -216,103 +222,142 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
     An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
 
     Args:
-        file: The returned sheet, CSV or JSONL.
-        sheet: The rows of the exported sheet.
+        file: The filled-in sheet.
+        sheet: The rows of the sheet as it was written.
         column: Column of the answers.
 
     Raises:
-        BuildError: Rows are missing, duplicated or unknown, or an answer is invalid.
+        MarError: Rows are missing, duplicated or unknown, or an answer is invalid.
     """
-    seen: set[int] = set()
-    answers = {}
-    for line, row in read_rows(file):
-        where = f"{file}:{line}"
-        try:
-            number = _row_number(row["row"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise BuildError(f"{where}: expected the columns {', '.join(COLUMNS)}.") from error
-        if column not in row:
-            raise BuildError(f"{where}: the column {column!r} is missing. Use the sheet as it was written.")
-        if number not in sheet.rows or number in seen:
-            problem = "occurs twice" if number in seen else "does not belong to this sheet"
-            raise BuildError(f"{where}: row {number} {problem}.")
-        seen.add(number)
-        cell = row[column]
-        answer = "" if cell is None else str(cell).strip()
-        if answer:
-            answers[number] = _positive(answer, where)
+    seen: Counter[int] = Counter()
+
+    def answer(row: Row) -> tuple[int, int | None]:
+        number = str(row.values.get("row", ""))
+        if not number.isdecimal() or int(number) not in sheet.rows or column not in row.values:
+            raise MarError(f"expected a row of the sheet with the columns row and {column}.")
+        seen[int(number)] += 1
+        if seen[int(number)] > 1:
+            raise MarError(f"row {number} occurs twice.")
+        return int(number), _positive(str(row.values[column]))
+
+    answers = {number: given for number, given in read_rows(file, answer) if given is not None}
     missing = len(sheet.rows) - len(seen)
     if missing and column == "answer":
-        raise BuildError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
+        raise MarError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
     return answers
 
 
-def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return the rows of a sheet with their lines.
+def _positive(cell: str) -> int | None:
+    answer = unicodedata.normalize("NFKC", cell).strip()  # Chinese keyboards write Ａ and １
+    if not answer:
+        return None
+    if answer.upper() in GRADES:
+        return int(answer.upper() in POSITIVE_GRADES)
+    if answer.lower() not in (*YES_ANSWERS, *NO_ANSWERS):
+        raise MarError(f"{answer!r} is not an answer; give one of {', '.join(GRADES)}, 1 or 0.")
+    return int(answer.lower() in YES_ANSWERS)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Answers of experts on a sample of labels.
+
+    Attributes:
+        answers: 1 or 0 by pair: the majority of the experts, or their joint decision.
+        drawn: The sampled pairs, with label and stratum.
+        pairs: Number of pairs of each stratum, drawn or not.
+        number: Number of experts.
+        differing: Pairs without a majority.
+        undecided: Of these, those without a decision; they have no answer.
+        unanswered: Pairs that some expert has not answered; they have no answer.
+        kappa: Fleiss' kappa of the experts before decisions; None for one expert.
+    """
+
+    answers: Mapping[tuple[str, str], int]
+    drawn: Mapping[tuple[str, str], SheetPair]
+    pairs: Mapping[str, int]
+    number: int = 1
+    differing: int = 0
+    undecided: int = 0
+    unanswered: int = 0
+    kappa: float | None = None
+
+    @cached_property
+    def seen(self) -> Counter[str]:
+        """Return the number of answers in each stratum."""
+        return Counter(self.drawn[pair].stratum for pair in self.answers)
+
+    def weight(self, pair: tuple[str, str]) -> float:
+        """Return the number of pairs that an answer represents: one over its probability to be answered.
+
+        Pairs without an answer count as a random part of their stratum.
+        """
+        stratum = self.drawn[pair].stratum
+        return self.pairs[stratum] / self.seen[stratum]
+
+
+def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = None) -> Experts:
+    """Read the answers of experts to the pairs of a sheet.
+
+    Args:
+        sheet: The sheet as it was written; its key is next to it.
+        answered: The filled-in files, one per expert.
+        decided: The filled-in sheet of disagreements, see `write_disagreements`.
 
     Raises:
-        BuildError: The file is neither CSV nor JSONL in UTF-8, or a column occurs twice.
+        MarError: A file belongs to another sheet, an answer is invalid, or no pair has all answers.
     """
-    csv.field_size_limit(MAX_CELL_CHARACTERS)
-    try:
-        if file.suffix == ".jsonl":
-            lines = file.read_text(encoding="utf-8-sig").split("\n")
-            parsed = [(n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip()]
-            if not all(isinstance(row, dict) for _, row in parsed):
-                raise ValueError("a line is not an object")
-            return parsed
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            # Spreadsheets write columns without a name.
-            twice = repeated(column for column in reader.fieldnames or () if column.strip())
-            rows = list(enumerate(reader, start=2))
-    except (OSError, ValueError, csv.Error, RecursionError) as error:
-        kind = "JSONL" if file.suffix == ".jsonl" else "CSV"
-        raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it as that.") from error
-    if twice is not None:
-        raise BuildError(f"{file}:1: the column {twice!r} occurs twice; keep one of them.")
-    return rows
+    from medteb_mteb.curation.labels.agreement import fleiss_kappa  # lazy: keeps reading of sheets light
 
-
-def _is_pair(one: SheetPair) -> bool:
-    texts = (one.query_id, one.document_id, one.stratum)
-    return (
-        type(one.row) is int
-        and all(isinstance(text, str) for text in texts)
-        and (one.label is None or type(one.label) is int)
+    key = read_sheet(sheet)
+    returned = [read_answers(file, key) for file in answered]
+    rows = [row for row in key.rows if all(row in by_row for by_row in returned)]
+    if not rows or not returned:
+        raise MarError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
+    decisions = {} if decided is None else read_answers(decided, key, DECISION_COLUMN)
+    votes = {row: sum(by_row[row] for by_row in returned) for row in rows}
+    split = {row for row in rows if 2 * votes[row] == len(returned)}
+    if stray := sorted(decisions.keys() - split):
+        raise MarError(f"{decided} decides row {stray[0]}, on which the experts do not differ.")
+    answers = {row: int(2 * votes[row] > len(returned)) for row in rows if row not in split} | decisions
+    counts = np.array([[len(returned) - votes[row], votes[row]] for row in rows])
+    return Experts(
+        answers={key.rows[row].pair: answer for row, answer in answers.items()},
+        drawn={one.pair: one for one in key.rows.values()},
+        pairs=key.pairs,
+        number=len(returned),
+        differing=len(split),
+        undecided=len(split) - len(decisions),
+        unanswered=len(key.rows) - len(rows),
+        kappa=fleiss_kappa(counts) if len(returned) > 1 else None,
     )
 
 
-def _row_number(cell: Any) -> int:
-    if isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
-        raise TypeError(f"{cell!r} is not the number of a row")
-    return int(cell)
+def write_disagreements(
+    out: Path,
+    sheet: Sheet,
+    answers: Mapping[str, Mapping[int, int]],
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+) -> int:
+    """Write the pairs on which experts have no majority, with an empty column `decision`.
 
+    Args:
+        out: CSV file to write.
+        sheet: The rows of the sheet.
+        answers: Answers of each expert, by name.
+        queries: Queries by id.
+        documents: Documents by id.
 
-def _positive(answer: str, where: str) -> int:
-    plain = unicodedata.normalize("NFKC", answer)  # Chinese keyboards write Ａ and １
-    if plain.upper() in GRADES:
-        return int(plain.upper() in POSITIVE_GRADES)
-    if plain.lower() in YES_ANSWERS:
-        return 1
-    if plain.lower() in NO_ANSWERS:
-        return 0
-    raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
-
-
-def _text(texts: Mapping[str, Text], name: str) -> str:
-    if name not in texts:
-        raise BuildError(f"The labels name {name!r}, and no text has this id.")
-    return texts[name].full
-
-
-def answered_by_all(rows: Iterable[int], answers: Collection[Container[int]]) -> list[int]:
-    """Return the rows that every reviewer has answered.
-
-    Raises:
-        BuildError: No row has an answer of every reviewer.
+    Returns:
+        Number of pairs.
     """
-    complete = [row for row in rows if answers and all(row in answered for answered in answers)]
-    if not complete:
-        raise BuildError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    return complete
+    rows = []
+    for one in sheet.rows.values():
+        votes = [by_row[one.row] for by_row in answers.values() if one.row in by_row]
+        if len(votes) == len(answers) and 2 * sum(votes) == len(votes):
+            texts = (_text(queries, one.query_id), _text(documents, one.document_id))
+            rows.append((one.row, *texts, *votes, "", ""))
+    named = [f"answer of {name}" for name in answers]
+    _write_csv(out, ("row", "query", "document", *named, DECISION_COLUMN, "comment"), rows)
+    return len(rows)

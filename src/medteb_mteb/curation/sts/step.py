@@ -13,14 +13,13 @@ from pydantic import Field, field_validator
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
-from medteb_mteb.curation.edition.card import named, write_card
-from medteb_mteb.curation.edition.describe import describe, gathered
+from medteb_mteb.curation.edition.write import write_edition
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import refuse_private
 from medteb_mteb.curation.llm.step import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume, provenance_of
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import (
@@ -34,7 +33,6 @@ from medteb_mteb.curation.sts.select import (
 from medteb_mteb.curation.sts.split import QuerySplit, split_by_entry
 from medteb_mteb.curation.training import training_queries
 from medteb_mteb.curation.training.rows import AgainstSettings
-from medteb_mteb.editions import write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -267,23 +265,18 @@ def _write_edition(
     ]
     counts = {"test": write_rows(folder / "test.jsonl", pairs)}
     numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
-    record = {**gathered([settings.queries], ()), **provenance}
-    sources = record.get("sources", [])
-    card = write_card(TASK, settings.edition, settings.licence, {**counts, **numbers}, sources)
-    (folder / "README.md").write_bytes(card.encode())
-    edition = write_manifest(
+    write_edition(
         folder,
-        task=TASK,
+        TASK,
         name=settings.edition,
-        version=settings.version,
         licence=settings.licence,
+        version=settings.version,
         counts=counts,
+        statistics=numbers,
+        provenance={**provenance_of([settings.queries]), **provenance},
         main_score="cosine_pearson",  # also where the folder is scored as a task of its own
         seed=settings.seed,
-        statistics=numbers,
-        **named(sources),
     )
-    describe(edition, record)
     return drawn
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts, read_triples
-from medteb_mteb.curation.labels.audit import read_benchmark
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders import inspect_folder
 from medteb_mteb.folders.labelled import read_labelled
 from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.retrieval import read_retrieval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,7 @@ def _read(source: str | Path) -> list[tuple[str, str]]:
 def _of_folder(folder: Path) -> list[tuple[str, str]]:
     layout = inspect_folder(folder)
     if "qrels" in layout.tables:
-        return [(name, query.full) for name, query in read_benchmark(folder).queries.items()]
+        return [(row["id"], row["text"]) for row in read_retrieval(layout, Problems(folder)).queries]
     _, records = read_labelled(layout, layout.settings.type, Problems(folder))
     rows = records[layout.split]
     columns = [name for name in ("sentence1", "sentence2", "text") if name in rows[0]]

@@ -1,0 +1,129 @@
+"""`medteb edition`: list, show, write and extend editions, the data that tasks are scored on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mar_st.errors import MarError
+from mar_st.options import Argument, Settings, application, command
+from medteb_mteb.editions import (
+    MANIFEST_NAME,
+    Edition,
+    find_edition,
+    list_editions,
+    load_edition,
+    verify,
+    write_manifest,
+)
+
+__all__ = ["edition_app", "resolve"]
+
+
+def resolve(name_or_folder: str) -> Edition:
+    """Return an edition by task name, or by folder if the argument is one."""
+    folder = Path(name_or_folder).expanduser()
+    # Task names hold no separators and do not begin with a dot.
+    looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
+    return load_edition(folder) if looks_like_path else find_edition(name_or_folder)
+
+
+def _as_json(edition: Edition) -> dict[str, Any]:
+    return {**edition.to_manifest(), "digest": edition.digest, "path": str(edition.path)}
+
+
+class ListSettings(Settings):
+    """No options."""
+
+
+def list_all(settings: ListSettings) -> list[dict[str, Any]]:
+    """List the active edition of each task; those in $MEDTEB_DATA take precedence over the packaged ones."""
+    del settings
+    return [_as_json(edition) for edition in list_editions()]
+
+
+def _listed(editions: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{one['task']}  {one['name']} {one['version']}  {one['digest'][:12]}  "
+        f"{', '.join(f'{count} {kind}' for kind, count in one['counts'].items())}  {one['path']}"
+        for one in editions
+    )
+
+
+class ShowSettings(Settings):
+    """Options of `medteb edition show`."""
+
+    edition: Annotated[str, Argument()] = Field(description="Task name or edition folder.")
+    build: Path | None = Field(None, description="Folder of the build that made the edition.")
+
+
+def show(settings: ShowSettings) -> dict[str, Any]:
+    """Verify the files of an edition, and show how it was made.
+
+    Lists digest, licence, counts, sources, judges, rule, agreement, retrievers, anonymiser and leaks, if
+    recorded.
+    """
+    from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy
+
+    edition = resolve(settings.edition)
+    verify(edition)
+    return {**_as_json(edition), "datasheet": datasheet(edition, settings.build)}
+
+
+def _shown(content: dict[str, Any]) -> str:
+    files = [f"{one['sha256'][:12]}  {one['bytes']:>10}  {name}" for name, one in content["files"].items()]
+    return "\n".join([content["datasheet"], f"In {content['path']}, as the manifest says:", *files])
+
+
+class WriteSettings(Settings):
+    """Options of `medteb edition write`."""
+
+    folder: Annotated[Path, Argument()] = Field(description="Folder of the data files.")
+    licence: str = Field(description="Licence of the data, e.g. cc-by-4.0.")
+    task: str | None = Field(None, description="Task name; default: the card's, or the folder's name.")
+    edition: str = Field("local", description="Name of the edition.")
+    version: str = Field("1", description="Version of the edition.")
+
+
+def write(settings: WriteSettings) -> dict[str, Any]:
+    """Check a folder's data, and write its manifest with the digest of every data file."""
+    from medteb_mteb.folders import read_folder  # lazy: yaml
+    from medteb_mteb.folders.settings import PINNED_SETTINGS  # lazy: yaml
+
+    folder = settings.folder
+    # The extra fields of an earlier manifest are kept; its files are expected to have changed.
+    kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
+    content = read_folder(folder, check_manifest=False, card_first=True)
+    card = content.layout.settings
+    pinned = {key: value for key in PINNED_SETTINGS if (value := getattr(card, key)) is not None}
+    counts = {split: len(rows) for split, rows in content.records.items()}
+    if content.retrieval is not None:
+        data = content.retrieval
+        judged = sum(len(documents) for documents in data.qrels.values())
+        counts = {"queries": len(data.queries), "corpus": len(data.corpus), "qrels": judged}
+    if not counts:
+        raise MarError(f"{folder} holds no data.")
+    edition = write_manifest(
+        folder,
+        task=settings.task or card.name or folder.resolve().name,
+        name=settings.edition,
+        version=settings.version,
+        licence=settings.licence,
+        counts=counts,
+        **{**kept, **pinned},
+    )
+    return _as_json(edition)
+
+
+def edition_app() -> Any:
+    """Return the group of commands."""
+    from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, run  # lazy: numpy
+
+    app = application("edition", "Manage editions: the data that tasks are scored on.")
+    command(app, "list", ListSettings, list_all, show=_listed)
+    command(app, "show", ShowSettings, show, show=_shown)
+    command(app, "write", WriteSettings, write, show=lambda one: _listed([one]))
+    command(app, "extend", ExtendSettings, run, show=as_text)
+    return app

@@ -1,0 +1,457 @@
+"""A whole build from one YAML file: steps in order, resumable, with a forecast of its cost.
+
+Every step has a folder of its name in the folder `out`, and `data` holds all editions and training sets, so
+that one `MEDTEB_DATA` has them all. A finished step is kept, an interrupted one continues, and one whose
+settings or inputs have changed is run again; paid answers are in journals and never requested twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from pydantic import Field
+
+from mar_st.data import read_rows
+from mar_st.errors import MarError
+from mar_st.files import alone, finished_folder, read_record, write_json
+from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
+from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.step import (
+    HUB,
+    STEP_FILE,
+    Estimate,
+    Model,
+    StepSettings,
+    Volume,
+    fingerprint,
+    lineage,
+    marked,
+    paths_of,
+    perform,
+    tokens_of,
+)
+from medteb_mteb.curation.steps import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from medteb_mteb.curation.step import Input, Kind, Step
+
+__all__ = ["Build", "BuildSettings", "Planned", "build", "forecast", "load_build"]
+
+#: Folder of a build with the editions and training sets of all its steps.
+DATA_FOLDER = "data"
+LEAKAGE_FILE = "leakage.json"
+
+
+class BuildSettings(Settings):
+    """Options of a build."""
+
+    file: Annotated[Path, Argument("FILE.yaml")] = Field(description="File of the build: its steps in order.")
+    until: str | None = Field(None, description="Name of the last step to run; default: all steps.")
+    dry_run: bool = Field(False, description="Print the steps, requests and cost, and do nothing.")
+    retry_failed: bool = Field(False, description="Send requests that failed in earlier runs again.")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step of a build.
+
+    Attributes:
+        name: Name of the step and its folder.
+        step: The step.
+        settings: Its settings, with paths in place of names of earlier steps.
+        sources: Earlier steps that it reads, by field; `None` for a path.
+    """
+
+    name: str
+    step: Step[Any]
+    settings: StepSettings
+    sources: dict[str, list[Planned | None]]
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build: the folder that it writes, and its steps in order."""
+
+    root: Path
+    steps: list[Planned] = field(default_factory=list)
+
+    def until(self, name: str | None) -> list[Planned]:
+        """Return the steps up to one of them, or all.
+
+        Raises:
+            MarError: The build has no step of this name.
+        """
+        names = [planned.name for planned in self.steps]
+        if name is not None and name not in names:
+            raise MarError(f"The build has no step {name!r}. Its steps are {', '.join(names)}.")
+        return self.steps if name is None else self.steps[: names.index(name) + 1]
+
+
+def load_build(file: str | Path, *, retry_failed: bool = False) -> Build:
+    """Read the file of a build.
+
+    `steps` lists the steps, each with its kind under `step`, optionally a `name`, and the options of its
+    settings. An input is the name of an earlier step, also with a path inside its folder, or a path relative
+    to the file. Any other key of the file is the default of all steps that have an option of this name.
+
+    Args:
+        file: The YAML file.
+        retry_failed: Set the option of that name in all steps that have it.
+
+    Raises:
+        MarError: The file or an input is missing, or the content is invalid.
+    """
+    path = Path(file).resolve()
+    content = read_yaml(path)
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), list):
+        raise MarError(f"{path} must be a mapping with 'steps', a list.")
+    built = Build(path.parent / Path(content.pop("out", "build")).expanduser())
+    entries = content.pop("steps")
+    used: set[str] = set()
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), str):
+            raise MarError(f"{path}: step {number} must be a mapping with the key 'step'.")
+        planned, taken = _planned(dict(entry), content, built, path, retry_failed=retry_failed)
+        if planned.name.casefold() in {DATA_FOLDER, *(one.name.casefold() for one in built.steps)}:
+            raise MarError(f"{path}: the name {planned.name!r} is taken; give the step another 'name'.")
+        if planned.step.writes == "editions" and planned.step in [one.step for one in built.steps]:
+            raise MarError(f"{path}: two steps {planned.step.name} write the same editions; use two files.")
+        built.steps.append(planned)
+        used |= taken
+    if unknown := sorted(content.keys() - used):
+        raise MarError(f"{path}: no step has the option {unknown[0]!r}.")
+    return built
+
+
+def _planned(
+    entry: dict[str, Any], defaults: Mapping[str, Any], built: Build, file: Path, *, retry_failed: bool
+) -> tuple[Planned, set[str]]:
+    """Return a step of the file, and the defaults that it has options for."""
+    kind = entry.pop("step")
+    if kind not in STEPS:
+        near = get_close_matches(kind, STEPS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(STEPS)}."
+        raise MarError(f"{file}: {kind!r} is not a step. {hint}")
+    step = STEPS[kind]
+    name = str(entry.pop("name", kind))
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise MarError(f"{file}: {name!r} is the name of a folder: letters, digits, - and _.")
+    where = f"{file}: step {name!r}"
+    fields = {one.alias or key: key for key, one in step.settings.model_fields.items()}
+    taken = {key for key in defaults if key in fields}
+    values = {fields.get(key, key): value for key, value in ({**defaults, **entry}).items() if key in fields}
+    values |= {key: value for key, value in entry.items() if key not in fields}  # refused below
+    sources: dict[str, list[Planned | None]] = {}
+    for key, mark in step.inputs.items():
+        names = values.get(key)
+        given = names if isinstance(names, list) else [] if names is None else [names]
+        found = [_source(str(one), mark, built, file.parent, f"{where}, {key}") for one in given]
+        found += [(earlier, str(_output(built, earlier))) for earlier in _earlier(built, mark, found)]
+        sources[key] = [planned for planned, _ in found]
+        if found:
+            paths = [path for _, path in found]
+            values[key] = paths if isinstance(names, list) or mark.earlier else paths[0]
+    for key in marked(step.settings, FromFile):
+        if isinstance(values.get(key), str):
+            values[key] = read_yaml(file.parent / values[key])
+    for key in marked(step.settings, Model):
+        names = values.get(key)
+        if names is not None:
+            one = _model(names, file.parent) if isinstance(names, str) else None
+            values[key] = one or [_model(str(name), file.parent) for name in names]
+    for key, one in step.settings.model_fields.items():
+        if key not in step.inputs and _is_path(one.annotation) and isinstance(values.get(key), str):
+            values[key] = file.parent / Path(values[key]).expanduser()
+    if retry_failed and "retry_failed" in fields.values():
+        values["retry_failed"] = True
+    values["out"] = built.root / name
+    return Planned(name, step, validated(step.settings, values, where), sources), taken
+
+
+def _source(value: str, mark: Input, built: Build, base: Path, where: str) -> tuple[Planned | None, str]:
+    """Return the earlier step that a value names, if it does, and the path of the data."""
+    name, _, inside = value.partition("/")
+    earlier = next((planned for planned in built.steps if planned.name == name), None)
+    if earlier is not None:
+        # A path inside a step's folder may be of any kind; the step that reads it checks.
+        if not inside and earlier.step.writes not in mark.kinds:
+            raise MarError(
+                f"{where}: expected {' or '.join(mark.kinds)}, but {value!r} ({earlier.step.name}) writes "
+                f"{earlier.step.writes}."
+            )
+        return earlier, str(built.root / name / inside) if inside else str(_output(built, earlier))
+    path = base / Path(value).expanduser()
+    if not value.startswith(HUB) and not path.exists():
+        names = ", ".join(planned.name for planned in built.steps) or "none"
+        raise MarError(f"{where}: there is no {path}, and no step {value!r} before it (steps: {names}).")
+    return None, value if value.startswith(HUB) else str(path)
+
+
+def _output(built: Build, planned: Planned) -> Path:
+    return built.root / planned.name / planned.step.result_file
+
+
+def _earlier(built: Build, mark: Input, found: list[tuple[Planned | None, str]]) -> Iterator[Planned]:
+    """Yield the earlier steps whose tests, or training data, an input also has."""
+    for planned in built.steps:
+        wanted = (mark.earlier == "tests" and planned.step.writes == "editions") or (
+            mark.earlier == "training" and planned.step.trains
+        )
+        if wanted and not any(one is planned for one, _ in found):
+            yield planned
+
+
+def _model(name: str, base: Path) -> str:
+    """Return the name of a model, or the path of one beside the file; `NAME=FILE` names a run."""
+    label, equals, place = name.rpartition("=")
+    path = base / Path(place).expanduser()
+    return f"{label}{equals}{path}" if place and os.path.lexists(path) else name
+
+
+def _is_path(annotation: Any) -> bool:
+    return annotation is Path or Path in get_args(annotation)
+
+
+def build(settings: BuildSettings, *, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Build a benchmark and training data from one file.
+
+    The steps run in order. The same command continues an interrupted build, and runs steps whose settings or
+    inputs have changed again; paid answers are kept. All editions and training sets are in the folder 'data'
+    of the build: set MEDTEB_DATA to it to evaluate on them.
+
+    The exit code is 1 if a step stopped, for instance at a budget, or if the training data contain queries of
+    the tests.
+    """
+    planned = load_build(settings.file, retry_failed=settings.retry_failed)
+    wanted = planned.until(settings.until)
+    if settings.dry_run:
+        return {"out": str(planned.root), "steps": forecast(wanted)}
+    _check(wanted)
+    report: dict[str, Any] = {"out": str(planned.root), "steps": [], "stopped": "", "leakage": None}
+    with alone(planned.root):
+        for number, one in enumerate(wanted, 1):
+            say(f"[{number}/{len(wanted)}] {one.name}")
+            try:
+                record, kept = perform(one.step, one.settings)
+            except MarError as error:
+                raise MarError(f"Step {one.name!r}: {error}") from error
+            counts = record["counts"]
+            for note in counts["notes"]:
+                say(f"  note: {note}")
+            report["steps"].append({"name": one.name, "step": one.step.name, "kept": kept, **counts})
+            if counts["stopped"]:
+                report["stopped"] = f"step {one.name!r} stopped: {counts['stopped']}"
+                return report
+        _publish(wanted, planned.root / DATA_FOLDER)
+        if len(wanted) == len(planned.steps):
+            report["leakage"] = _leakage(planned)
+    return report
+
+
+def _check(steps: list[Planned]) -> None:
+    """Look for errors that would otherwise stop a build hours later.
+
+    Raises:
+        MarError: Settings are impossible, an API key is missing, or private texts would be sent.
+    """
+    for planned in steps:
+        try:
+            if planned.step.check is not None:
+                planned.step.check(planned.settings)
+        except MarError as error:
+            raise MarError(f"Step {planned.name!r}: {error}") from error
+        if not planned.step.asks or getattr(planned.settings, "already_anonymous", False):
+            continue
+        for key, mark in planned.step.inputs.items():
+            if mark.kinds == ("texts",) and not mark.earlier and not _anonymised(planned, key):
+                raise MarError(
+                    f"Step {planned.name!r} sends its {key} to an LLM, and no 'anonymize' step comes before "
+                    "it. Add one, or set 'already_anonymous: true' if the texts hold no personal data."
+                )
+
+
+def _anonymised(planned: Planned, key: str) -> bool:
+    for source, path in zip(planned.sources[key], paths_of(planned.settings, key), strict=True):
+        if source is None:
+            if not any(STEPS[one["step"]].anonymises for one in lineage(path) if one["step"] in STEPS):
+                return False
+        elif (
+            not source.step.anonymises
+            and source.step.writes == "texts"
+            and not all(_anonymised(source, one) for one in source.step.inputs)
+        ):
+            return False
+    return True
+
+
+def _publish(steps: list[Planned], data: Path) -> None:
+    """Put the editions and training sets of all steps into one folder, linked or copied."""
+    folders = [
+        part
+        for planned in steps
+        if planned.step.writes == "editions"
+        for part in sorted(planned.settings.out.iterdir())
+        if part.is_dir()
+    ]
+    if folders:
+        with finished_folder(data) as new:
+            for folder in folders:
+                shutil.copytree(folder, new / folder.name, copy_function=_link, dirs_exist_ok=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _leakage(planned: Build) -> dict[str, Any] | None:
+    """Compare all training data with all tests of a build, and write the report.
+
+    Returns:
+        `tests` (number of texts), `leaks`, and for each step that wrote training data its `queries`, `leaks`
+        and `examples`; `None` without tests or training data.
+    """
+    from medteb_mteb.curation.texts.split import QUERY_SIMILARITY  # lazy: scipy
+    from medteb_mteb.curation.training.leaks import read_held_out, training_queries  # lazy: transformers
+
+    tests = [one.settings.out for one in planned.steps if one.step.writes == "editions"]
+    writers = [one for one in planned.steps if one.step.trains]
+    if not tests or not writers:
+        return None
+    training, number = {}, 0
+    for one in writers:
+        held_out = read_held_out(tests, getattr(one.settings, "threshold", QUERY_SIMILARITY))
+        number = len(held_out.texts)
+        queries = training_queries(one.settings.out)
+        leaks = held_out.leaks(queries)
+        examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:10]]
+        training[one.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
+    report = {"tests": number, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
+    write_json(planned.root / LEAKAGE_FILE, report)
+    return report
+
+
+def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
+    """Return what the steps would do: `name`, `step`, `finished` and the fields of `Estimate`.
+
+    The output of finished steps is counted. For the others it is an upper bound: no text is dropped, every
+    pool is full, and texts have the mean length. Requests are exact once the inputs exist.
+    """
+    volumes: dict[str, Volume] = {}
+    rows = []
+    for planned in steps:
+        record = read_record(planned.settings.out / STEP_FILE)
+        ready = all(
+            one is None or volumes[one.name].exact for some in planned.sources.values() for one in some
+        )
+        finished = bool(record and record["finished"] and ready) and record is not None
+        if (
+            finished
+            and record is not None
+            and record["fingerprint"] == fingerprint(planned.step, planned.settings)
+        ):
+            counts = record["counts"]
+            estimate = Estimate(counts["rows"], counts["tokens"], counts["queries"])
+        else:
+            finished, read = False, _volumes(planned, volumes)
+            estimate = (
+                planned.step.estimate(planned.settings, read)
+                if planned.step.estimate is not None
+                else Estimate(*_sizes(next(iter(read.values()))))
+            )
+        volumes[planned.name] = Volume(estimate.rows, estimate.tokens, estimate.queries, exact=finished)
+        rows.append(
+            {"name": planned.name, "step": planned.step.name, "finished": finished, **asdict(estimate)}
+        )
+    return rows
+
+
+def _sizes(volume: Volume) -> tuple[int, int, int]:
+    return volume.rows, volume.tokens, volume.queries
+
+
+def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volume]:
+    """Return the volumes of a step's inputs by field; several inputs of one field are summed."""
+    volumes = {}
+    for key, mark in planned.step.inputs.items():
+        sources, paths = planned.sources[key], paths_of(planned.settings, key)
+        parts = [
+            _count(mark.kinds[0], path, getattr(planned.settings, "columns", None))
+            if source is None
+            else written[source.name]
+            for source, path in zip(sources, paths, strict=True)
+        ]
+        sums = [sum(column) for column in zip(*map(_sizes, parts), strict=True)] or [0, 0, 0]
+        volumes[key] = Volume(*sums, exact=all(part.exact for part in parts))
+    return volumes
+
+
+def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Volume:
+    """Count the items of a file or folder that the user gave."""
+    if kind == "texts":
+        tokens = [tokens_of(text.full) for text in read_texts(path, columns)]
+        return Volume(len(tokens), sum(tokens))
+    if kind in ("file", "sheet", "editions"):
+        return Volume(0)
+    rows, queries = 0, set()
+    for row in read_rows(path):
+        several = row.values.get("corpus-ids")
+        rows += len(several) if isinstance(several, list) else 1
+        queries.add(row.values.get("query-id", row.values.get("query")))
+    return Volume(rows, queries=len(queries))
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """Return a report or forecast as text: a line per step."""
+    steps = report["steps"]
+    width = max(len(one["name"]) for one in steps)
+    lines = []
+    for one in steps:
+        state = "finished" if one.get("finished") or one.get("kept") else "to do" if "cost" in one else "done"
+        line = f"{one['name']:{width}}  {state:8}  {one['rows']:,} rows"
+        if one.get("requests"):
+            line += (
+                f"; {one['requests']:,} requests, {one['prompt_tokens']:,} tokens in, "
+                f"{one['answer_tokens']:,} out, cost {one['cost']:.4g}"
+            )
+        lines += [line, *(f"{'':{width}}  note: {note}" for note in one["notes"])]
+    if "leakage" not in report:
+        sums = [
+            sum(one[key] for one in steps) for key in ("requests", "prompt_tokens", "answer_tokens", "cost")
+        ]
+        lines.append(
+            "at most {:,} requests, {:,} tokens in, {:,} out, cost {:.4g}; nothing was sent".format(*sums)
+        )
+        return "\n".join(lines)
+    lines.append(f"in {report['out']}")
+    return "\n".join(lines)
+
+
+def run(settings: BuildSettings) -> dict[str, Any]:
+    """Run `build` as a command: the exit code is 1 if it did not finish, or training data leak."""
+    report = build(settings, say=lambda line: typer.echo(line, err=True))
+    leakage = report.get("leakage") or {"leaks": 0}
+    if report.get("stopped"):
+        typer.echo(f"medteb: {report['stopped']}. Run the same command again to continue.", err=True)
+        raise typer.Exit(1)
+    if leakage["leaks"]:
+        typer.echo(
+            f"medteb: {leakage['leaks']} training queries are near-duplicates of the build's tests; see "
+            f"{Path(report['out'], LEAKAGE_FILE)}. Do not train on these sets as they are.",
+            err=True,
+        )
+        raise typer.Exit(1)
+    return report
+
+
+run.__doc__ = build.__doc__

@@ -1,0 +1,125 @@
+"""Writing what belongs to the data of an edition: card, manifest, provenance and Croissant.
+
+The same data have the same bytes, so the same digest, on every platform and day.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files import YamlError, parse_yaml, write_json
+from medteb_mteb.curation.edition.croissant import croissant
+from medteb_mteb.editions import CROISSANT, PROVENANCE, write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.editions import Edition
+
+__all__ = ["describe", "write_edition"]
+
+_TABLES = [("default", "qrels/test.tsv"), ("corpus", "corpus.jsonl"), ("queries", "queries.jsonl")]
+#: Of each task: its tables for the header of the card, its category at the Hub, and what it holds.
+_TASKS = {
+    "MedTEBRetrieval": (
+        _TABLES,
+        "text-retrieval",
+        "Queries, a corpus, and the documents that answer each query (`qrels/test.tsv`). `labels.tsv` has "
+        "the documents judged not to answer as well, `disputed.tsv`, where there is one, the pairs that the "
+        "judges do not agree on; all others were not judged.",
+    ),
+    "MedTEBReranking": (
+        [*_TABLES, ("top_ranked", "top_ranked.jsonl")],
+        "text-ranking",
+        "For each query a list of candidates in random order (`top_ranked.jsonl`), positives and negatives "
+        "drawn from what was judged.",
+    ),
+    "MedTEBSTS": (
+        [("default", "test.jsonl")],
+        "sentence-similarity",
+        "Pairs of questions; 1 where they ask the same.",
+    ),
+}
+
+
+def write_edition(
+    folder: Path,
+    task: str,
+    *,
+    name: str,
+    licence: str,
+    version: str,
+    counts: Mapping[str, int],
+    statistics: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    **extra: Any,
+) -> Edition:
+    """Write card, manifest, `provenance.json` and `croissant.json` of an edition whose data files exist.
+
+    Args:
+        folder: Folder of the edition.
+        task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`.
+        name: Name of the edition.
+        licence: Licence of the data.
+        version: Version of the edition.
+        counts: Number of records by kind.
+        statistics: Numbers for card and manifest.
+        provenance: How it was made, see `medteb_mteb.editions.provenance`.
+        **extra: Further fields of the manifest.
+    """
+    sources = list(provenance.get("sources", []))
+    card = _card(task, name, licence, {**counts, **statistics}, sources)
+    (folder / "README.md").write_bytes(card.encode())
+    named = {"sources": sources} if sources else {}
+    edition = write_manifest(
+        folder,
+        task=task,
+        name=name,
+        version=version,
+        licence=licence,
+        counts=counts,
+        statistics=dict(statistics),
+        **extra,
+        **named,
+    )
+    describe(edition, provenance)
+    return edition
+
+
+def describe(edition: Edition, provenance: Mapping[str, Any]) -> None:
+    """Write `provenance.json` and `croissant.json` of an edition; both are outside its digest."""
+    content = {"schema_version": 1, **{key: value for key, value in provenance.items() if value}}
+    write_json(edition.path / PROVENANCE, content)
+    write_json(edition.path / CROISSANT, croissant(edition, content))
+
+
+def _card(
+    task: str, edition: str, licence: str, numbers: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return the README.md of an edition: the header for the Hub, what it holds, and its numbers."""
+    tables, category, about = _TASKS[task]
+    configs = "\n".join(
+        f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {path}"
+        for config, path in tables
+    )
+    header = (
+        f"---\nlanguage:\n- zh\nlicense: {_plain(licence)}\ntask_categories:\n- {category}\n"
+        f"tags:\n- medical\n- mteb\nconfigs:\n{configs}\n---\n"
+    )
+    listed = "".join(f"- {one['name']}, {one['licence']}\n" for one in sources)
+    of_texts = f"\n## Sources of the texts\n\n{listed}" if listed else ""
+    rows = "".join(f"| {name} | {value} |\n" for name, value in numbers.items())
+    title = f"# {task}, edition {edition}"
+    return f"{header}\n{title}\n\n{about}\n{of_texts}\n## Statistics\n\n| | |\n|---|---|\n{rows}"
+
+
+def _plain(licence: str) -> str:
+    """Return a licence as a value of the header, quoted if YAML would read it as something else."""
+    try:
+        if parse_yaml(f"license: {licence}\n") == {"license": licence}:
+            return licence
+    except YamlError:
+        pass
+    return json.dumps(licence, ensure_ascii=False)
