@@ -98,7 +98,8 @@ def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
     for detail in error.errors(include_url=False):
         place = name(".".join(str(part) for part in detail["loc"]))
         message = detail["msg"].removeprefix("Value error, ").removesuffix(".")
-        if detail["type"] not in ("missing", "value_error", "extra_forbidden"):
+        shown = not isinstance(detail["input"], list | dict | tuple)  # what they hold may be secret
+        if shown and detail["type"] not in ("missing", "value_error", "extra_forbidden"):
             message += f", not {str(detail['input'])[:80]!r}"
         problems.append(f"{place}: {message}" if place else message)
     return "; ".join(problems) + "."

@@ -6,6 +6,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -15,3 +17,13 @@ for _path in (EXAMPLES / "rule_judges.py", HERE / "llm_server.py"):
         _spec = importlib.util.spec_from_file_location(_path.stem, _path)
         sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)
         _spec.loader.exec_module(sys.modules[_path.stem])
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch):
+    """Short pauses before requests are repeated."""
+    if importlib.util.find_spec("openai"):
+        monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+        monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.1)
+    monkeypatch.setattr("medteb_mteb.curation.llm.client.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("medteb_mteb.curation.llm.client.MAX_PAUSE", 0.1)

@@ -46,7 +46,6 @@ def running(endpoint: FaultEndpoint) -> Iterator[str]:
 
 
 def llm_at(url: str, **settings: Any) -> LLM:
-    """An LLM at an address, with pauses that suit a test."""
+    """An LLM at an address."""
     common = {"name": "writer", "model": "writer", "base_url": url, "temperature": 0.7, "retries": 30}
-    quick = {"concurrency": 8, "backoff": 0.01, "max_pause": 0.2, "timeout": 20}
-    return LLM.model_validate({**common, **quick, **settings})
+    return LLM.model_validate({**common, "concurrency": 8, "timeout": 20, **settings})

@@ -2,6 +2,7 @@
 
     {KEY: GRADE, ...}                    also in a wrapper, with comments beside it, or in several objects
     [{"id": KEY, "grade": GRADE}, ...]   under the usual names
+    {GRADE: [KEY, ...], ...}
     KEY: GRADE                           lines, lists, tables and damaged JSON
 
 Only the key says which passage a grade is about; positions are never used. An answer grades all passages at
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.controls import misgraded
+from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.llm import Answer, Members, json_values, spoken
 
 if TYPE_CHECKING:
@@ -143,6 +145,11 @@ def _of_value(value: Any) -> Iterator[tuple[str, str | None]]:
     if ids and any(key in _GRADE_NAMES for key, _ in named):
         yield next((one for one in ids if _PASSAGE_KEY.fullmatch(one)), ids[0]), letter(value)
         return
+    if named and all(key.upper() in GRADES for key, _ in named):  # the passages of each grade
+        for key, one in named:
+            names = one if isinstance(one, list) else [one]
+            yield from ((_plain(str(name)), key.upper()) for name in names)
+        return
     for key, one in named:
         if _PASSAGE_KEY.fullmatch(key) or (letter(one) and any(character.isdigit() for character in key)):
             yield key, letter(one)
@@ -154,9 +161,9 @@ def _of_text(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield the claims of lines, and of JSON that is not valid: what follows each key."""
     starts = [*_KEY_IN_TEXT.finditer(text)]
     ends = [*(start.start() for start in starts[1:]), len(text)]
-    for start, end in zip(starts, ends, strict=True):
+    for start, end in zip(starts, ends, strict=False):
         following = unicodedata.normalize("NFKC", text[start.end() : end]).lstrip("\"'“”`* \t:,{")
-        line = following.partition("\n")[0].strip(_AROUND_GRADE).partition("|")[0]
+        line = re.split(r"\||//|#", following.partition("\n")[0].strip(_AROUND_GRADE))[0]
         if grade := letter(line):
             yield _plain(start.group()), grade
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import re
 import threading
 import time
@@ -20,7 +21,7 @@ from medteb_mteb.curation.llm.config import AnswerFormat, tokens_of
 from medteb_mteb.curation.llm.journal import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
 
@@ -28,8 +29,9 @@ __all__ = ["Client", "GiveUp", "Prompt"]
 
 #: Bytes of a reply at most; a longer one is not read to its end.
 MAX_REPLY_BYTES = 8 << 20
-#: Attempts at a reply with status 200 that holds no answer, such as a proxy's page or half a body.
-MAX_BROKEN_REPLIES = 3
+#: Seconds of the first and of the longest pause after a reply with status 200 that holds no answer, such as a
+#: proxy's page or half a body; openai's client does not repeat such a request.
+FIRST_PAUSE, MAX_PAUSE = 0.5, 8.0
 #: Requests in a row without an answer before an LLM is given up: one that has not answered any, and others.
 MAX_FAILURES, MAX_FAILURES_OF_PROVEN = 3, 20
 #: Tokens of one request or answer at most; larger counts of a server are ignored.
@@ -189,12 +191,13 @@ class Client:
         """Ask in one format of answers, with the retries of openai's client."""
         openai = self._openai
         broken = ""
-        for _ in range(MAX_BROKEN_REPLIES):
+        for attempt in range(self.llm.retries + 1):
+            pause = min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1)) if attempt else 0.0
+            if self.stop.wait(pause * random.uniform(0.5, 1.0)):
+                raise GiveUp("stopped")
             try:
                 return self._read(self._send(prompt, form, identity), prompt)
-            except _Broken as error:
-                broken = str(error)
-            except (TimeoutError, openai.APITimeoutError):
+            except openai.APITimeoutError:
                 return Answer("", "timeout")
             except openai.APIConnectionError:
                 raise GiveUp(f"{self.llm.base_url} does not answer (no connection)") from None
@@ -202,11 +205,13 @@ class Client:
                 code = error.body.get("code") if isinstance(error.body, dict) else error.code
                 location = error.response.headers.get("Location", "")
                 return self._status(error.status_code, code, error.message, prompt, location)
+            except _Broken as error:
+                broken = str(error)
             except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
-                broken = type(error).__name__
-            except Exception as error:  # the HTTP library's, while the body arrives
-                broken = f"connection {type(error).__name__}"
-        return Answer("", f"garbage-{broken}")
+                broken = f"garbage-{type(error).__name__}"
+            with self._lock:
+                self.faults[broken] += 1
+        return Answer("", broken)
 
     def _send(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Any:
         """Return the JSON of a reply."""
@@ -228,16 +233,26 @@ class Client:
             **heat,
             **formats.get(form, {}),
         ) as response:
-            body = bytearray()
-            # The client's timeout applies to silence only; a trickle of bytes would never end.
-            deadline = time.monotonic() + self.llm.timeout
-            for part in response.iter_bytes():
-                body += part
-                if len(body) > MAX_REPLY_BYTES:
-                    raise _Broken("too-long")
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-        return json.loads(bytes(body))  # JSON is UTF-8, whatever the headers say
+            body = self._body(response.iter_bytes())
+        return json.loads(body)  # JSON is UTF-8, whatever the headers say
+
+    def _body(self, parts: Iterator[bytes]) -> bytes:
+        """Return the body of a reply."""
+        body = bytearray()
+        # The client's timeout applies to silence only; a trickle of bytes would never end.
+        deadline = time.monotonic() + self.llm.timeout
+        while True:
+            try:
+                part = next(parts, None)
+            except Exception as error:  # of the HTTP library, which openai's client lets pass here
+                raise _Broken("connection") from error
+            if part is None:
+                return bytes(body)
+            body += part
+            if len(body) > MAX_REPLY_BYTES:
+                raise _Broken("too-long")
+            if time.monotonic() > deadline:
+                raise _Broken("timeout")
 
     def _read(self, completion: Any, prompt: Prompt) -> Answer:
         """Return the answer in a chat completion."""
@@ -249,7 +264,7 @@ class Client:
             code = error.get("code") or error.get("status_code")
             if _filtered(code, message) or _ACCOUNT_WORDS.search(f"{code} {message}"):
                 return self._status(400, code, message, prompt)
-            raise _Broken("no-choices")
+            raise _Broken("garbage-no-choices")
         choice = _object(choices[0])
         message = _object(choice.get("message"))
         reason = str(choice.get("finish_reason") or "").lower()

@@ -78,12 +78,14 @@ class _Generator(Asker, Generic[T]):
         self,
         prompts: Iterable[Prompt],
         llm: LLM,
+        journal: Journal,
         version: str,
         read: Callable[[Prompt, str], T],
         retry_failed: bool,
         bar: tqdm[Any],
     ) -> None:
         super().__init__(llm)
+        self.journal = journal
         self.prompts, self.read, self.retry_failed, self.bar = prompts, read, retry_failed, bar
         self.settings = settings_digest(llm.settings(version))
         self.result: Generation[T] = Generation()
@@ -116,14 +118,15 @@ class _Generator(Asker, Generic[T]):
         self.result.known += done if known else 0
         self.origins[answer.id] += 1 if answer.received else 0
         self.waiting[order.key] = rejected
-        if rejected and ((order.attempt == 0 and answer.received) or (known and self.retry_failed)):
-            done, again = done, [Order(order.key, order.prompt, order.attempt + 1)]
-        else:
-            self.result.failed.update((prompt.key, reason) for prompt in rejected)
-            done, again = done + len(rejected), []
-            del self.waiting[order.key]
-        self.bar.update(done)
-        return again
+        following = Order(order.key, order.prompt, order.attempt + 1)
+        wanted = (order.attempt == 0 and answer.received) or (known and self.retry_failed)
+        if rejected and (wanted or self.journal.get(order.key, following.attempt) is not None):
+            self.bar.update(done)
+            return [following]
+        self.result.failed.update((prompt.key, reason) for prompt in rejected)
+        del self.waiting[order.key]
+        self.bar.update(done + len(rejected))
+        return []
 
     def _read(self, prompt: Prompt, answer: Answer) -> T:
         if answer.ending not in ("", "cut"):
@@ -176,7 +179,7 @@ def generate(
         Journal(journal) as opened,
         tqdm(total=total, desc=name, unit="answers", disable=not show_progress) as bar,
     ):
-        asker = _Generator(prompts, llm, version, read, retry_failed, bar)
+        asker = _Generator(prompts, llm, opened, version, read, retry_failed, bar)
         ask_all([asker], opened)
         if asker.stopped == INTERRUPTED:
             raise KeyboardInterrupt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from contextlib import suppress
 from typing import Any
 
 from mar_st.errors import MarError
@@ -30,6 +31,8 @@ _STARTS_WITH_JSON = re.compile(r"[\s`*\"]*+(?:json)?[\s`*]*+[{\[｛]", re.IGNORE
 _SPECIAL_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
 _ZERO_WIDTH = re.compile("[\ufeff\u200b-\u200d\u2060]")
 _OPENING = re.compile(r"[{\[]")
+#: Number of brackets that turn out to be prose at most; after more, reading stops.
+_MAX_PROSE_BRACKETS = 200
 #: Length of a text that is repaired at most.
 _MAX_REPAIRED = 50_000
 
@@ -82,9 +85,12 @@ def json_values(text: str) -> tuple[list[Any], bool]:
 
     Objects are `Members`. Brackets of prose that hold no JSON are left out.
     """
+    if text[:1] == '"' and text[-1:] == '"':
+        with suppress(ValueError):  # JSON inside a JSON string
+            text = str(json.loads(text))
     values: list[Any] = []
-    place = 0
-    while start := _OPENING.search(text, place):
+    place = prose = 0
+    while prose < _MAX_PROSE_BRACKETS and (start := _OPENING.search(text, place)):
         try:
             value, place = _DECODER.raw_decode(text, start.start())
             values.append(value)
@@ -93,8 +99,8 @@ def json_values(text: str) -> tuple[list[Any], bool]:
         except ValueError:
             if start.group() == "{":
                 return values, False
-            place = start.end()
-    return values, True
+            place, prose = start.end(), prose + 1
+    return values, prose < _MAX_PROSE_BRACKETS
 
 
 def json_object(content: str) -> dict[str, Any]:
@@ -139,7 +145,7 @@ def _repaired(text: str) -> Members:
         ) from error
     plain = text.translate(str.maketrans("｛｝", "{}"))
     piece = plain[plain.find("{") : plain.rfind("}") + 1] if "{" in plain else ""
-    if not piece or len(piece) > _MAX_REPAIRED:
+    if not piece or len(piece) > _MAX_REPAIRED or piece.count("{") > piece.count("}"):  # cut
         raise Rejected("no-json")
     if "“" in piece and '"' not in piece:
         piece = unicodedata.normalize("NFKC", piece).translate(str.maketrans("“”", '""'))

@@ -1,0 +1,309 @@
+"""Answers are bought once, kept, and read again."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+
+import pytest
+from fault_server import FaultEndpoint, rules
+from filelock import FileLock
+from llm_server import llm_at, running, serving
+
+from mar_st.errors import MarError
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.llm import Prompt, estimate_cost, generate, journal_path, refuse_private
+
+
+@pytest.fixture
+def server(write):
+    return FaultEndpoint(answer=write)
+
+
+def test_every_prompt_gets_its_answer(ask, prompts, write, expected):
+    asked = prompts(40)[::-1]
+    with serving(write) as url:
+        generation = ask(asked, llm_at(url, price_in=2.0, price_out=8.0))
+    assert generation.answers == expected(asked)
+    assert (generation.failed, generation.known, generation.bought, generation.stopped) == ({}, 0, 40, "")
+    assert generation.complete
+    assert generation.account.answers == 40
+    assert generation.account.cost == pytest.approx(
+        (generation.account.tokens_in * 2 + generation.account.tokens_out * 8) / 1e6
+    )
+
+
+def test_a_known_answer_is_not_bought_and_needs_no_endpoint(ask, prompts, server, monkeypatch):
+    asked = prompts(10)
+    with running(server) as url:
+        first = ask(asked, llm_at(url))
+        again = ask(asked[3:], llm_at(url))
+        assert server.made == 10
+        more = ask(prompts(12), llm_at(url, concurrency=1, retries=0, name="writer", answer="text"))
+    assert (again.known, again.bought) == (7, 0)
+    assert again.answers == {p.key: first.answers[p.key] for p in asked[3:]}
+    assert (more.known, more.bought) == (10, 2)
+    # Where and how it is asked is not part of an answer's identity; a key that is missing does not matter.
+    elsewhere = llm_at("https://api.example.com/v1", api_key_env="MY_KEY")
+    monkeypatch.delenv("MY_KEY", raising=False)
+    assert ask(asked, elsewhere).known == 10
+    with pytest.raises(MarError, match="MY_KEY"):
+        ask(prompts(13), elsewhere)
+
+
+def test_variants_are_answers_of_their_own_though_their_words_are_the_same(ask, prompts, server):
+    asked = [*prompts(3, "0"), *prompts(3, "1"), *prompts(3, "2")]
+    with running(server) as url:
+        generation = ask(asked, llm_at(url))
+    assert generation.bought == server.made == 9
+    assert server.replayed == 0  # no endpoint takes one for an attempt at the other
+    assert set(server.sold.values()) == {3}
+
+
+def replies(*texts):
+    """Those answers one after the other, the last one for ever."""
+    left = list(texts)
+    return lambda messages: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_a_rejected_answer_is_asked_for_once_more_then_counted(ask, prompts):
+    good = '{"reply": "好"}'
+    with serving(replies('{"other": 1}', good)) as url:
+        generation = ask(prompts(1), llm_at(url))
+    assert (generation.answers, generation.failed, generation.bought) == ({"p0": "好"}, {}, 2)
+    server = FaultEndpoint(answer=replies("说不好", '{"other": 1}', "没有", good))
+    with running(server) as url:
+        llm = llm_at(url, variant="bad")
+        generation = ask(prompts(1), llm)
+        assert (generation.answers, generation.failed, generation.bought) == ({}, {"p0": "missing-key"}, 2)
+        assert generation.complete
+        assert len({headers["idempotency-key"] for headers in server.headers}) == 2
+        again = ask(prompts(1), llm)
+        assert (again.failed, again.bought) == ({"p0": "missing-key"}, 0)
+        # Once for each run that is told to.
+        assert ask(prompts(1), llm, retry_failed=True).failed == {"p0": "no-json"}
+        generation = ask(prompts(1), llm, retry_failed=True)
+        assert (generation.answers, generation.failed, generation.bought) == ({"p0": "好"}, {}, 1)
+        assert (generation.account.answers, server.made, server.replayed) == (2 + 4, 4, 0)
+        assert ask(prompts(1), llm).known == 1
+
+
+def test_refused_cut_and_empty_answers_fail_with_the_reason(ask, prompts):
+    def ended(reason, content):
+        def special(call):
+            completion = rules.completion("writer", content, (5, 5))
+            completion["choices"][0]["finish_reason"] = reason
+            return rules.Answer(200, completion)
+
+        return special
+
+    for number, (special, failed) in enumerate(
+        [
+            (ended("content_filter", '{"reply": "好"}'), {"p0": "refused"}),
+            (ended("length", '{"reply": "好'), {"p0": "cut"}),
+            (ended("length", '{"reply": "好"}'), {}),  # all was said
+            (ended("length", ""), {"p0": "cut"}),
+            (ended("stop", " \n"), {"p0": "empty"}),
+            (ended("stop", None), {"p0": "empty"}),
+        ]
+    ):
+        server = FaultEndpoint(answer=str)
+        server.instead.append(special)
+        with running(server) as url:
+            llm = llm_at(url, variant=str(number))
+            assert ask(prompts(1), llm).failed == failed, number
+            assert ask(prompts(1), llm).failed == failed, number  # as the journal has it
+
+
+def test_one_prompt_that_the_endpoint_cannot_take_fails_alone(ask, prompts, server, write):
+    def special(call):
+        if "第1问" in call.body["messages"][-1]["content"]:
+            return rules.Answer(400, {"error": {"message": "context length exceeded"}})
+        return None
+
+    server.instead.append(special)
+    with running(server) as url:
+        generation = ask(prompts(4), llm_at(url, concurrency=1))
+        assert (generation.failed, generation.bought) == ({"p1": "status-400"}, 3)
+        arrived = server.arrived
+        assert ask(prompts(4), llm_at(url)).failed == {"p1": "status-400"}
+        assert server.arrived == arrived
+        server.instead.clear()
+        assert ask(prompts(4), llm_at(url), retry_failed=True).failed == {}
+    assert server.made == 4
+
+
+def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, expected):
+    asked = prompts(20)
+    prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
+    with running(server) as url:
+        whole = estimate_cost(asked, llm_at(url, **prices), "none.sqlite", version="1")
+        generation = ask(asked, llm_at(url, budget=whole.cost / 2, **prices))
+        assert not generation.complete
+        assert "budget" in generation.stopped
+        assert 0 < generation.account.cost <= whole.cost / 2
+        assert 0 < len(generation.answers) == generation.bought < 20
+        assert generation.failed == {}
+        resumed = ask(asked, llm_at(url, budget=whole.cost * 1.05, **prices))
+        assert resumed.complete
+        assert (resumed.known, resumed.answers) == (generation.bought, expected(asked))
+        assert server.made == 20
+        assert "budget" in ask(asked, llm_at(url, budget_tokens=3, variant="x")).stopped
+
+
+def test_a_reader_that_breaks_loses_no_answer(ask, prompts, server):
+    def broken(prompt, answer):
+        raise RuntimeError("a mistake of the reader")
+
+    with running(server) as url:
+        with pytest.raises(RuntimeError, match="a mistake of the reader"):
+            ask(prompts(5), llm_at(url, concurrency=2), read=broken)
+        made = server.made
+        assert 1 <= made <= 3
+        generation = ask(prompts(5), llm_at(url))
+    assert (generation.known, generation.bought, server.made) == (made, 5 - made, 5)
+
+
+def test_only_one_process_may_use_a_journal(ask, prompts, server, tmp_path):
+    path = tmp_path / "answers.sqlite"
+    with running(server) as url:
+        ask(prompts(2), llm_at(url))
+        with FileLock(f"{path}.lock"):
+            with pytest.raises(MarError, match="Another process"):
+                ask(prompts(2), llm_at(url))
+            assert estimate_cost(prompts(2), llm_at(url), path, version="1").known == 2
+
+
+def test_it_runs_inside_a_running_loop(ask, prompts, server):
+    with running(server) as url:
+
+        async def notebook():
+            return ask(prompts(2), llm_at(url))
+
+        assert len(asyncio.run(notebook()).answers) == 2
+
+
+def test_answers_are_kept_in_the_documented_place(tmp_path, monkeypatch):
+    monkeypatch.delenv("MEDTEB_ANSWERS", raising=False)
+    assert journal_path(tmp_path / "out") == tmp_path / "answers.sqlite"
+    monkeypatch.setenv("MEDTEB_ANSWERS", "/elsewhere/mine.sqlite")
+    assert str(journal_path(tmp_path / "out")) == "/elsewhere/mine.sqlite"
+    assert journal_path(tmp_path / "out", tmp_path / "given") == tmp_path / "given"
+
+
+def test_a_run_without_prompts_is_complete(ask):
+    generation = ask([], llm_at("http://127.0.0.1:9/v1"))
+    assert (generation.answers, generation.failed, generation.complete) == ({}, {}, True)
+
+
+def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
+    one = prompts(1)[0]
+    asked = [one, Prompt("twin", one.system, one.user, one.schema, 20)]
+    with running(server) as url:
+        generation = ask(asked, llm_at(url))
+        assert set(generation.answers) == {"p0", "twin"}
+        assert generation.bought == server.made == 1
+        assert estimate_cost(asked, llm_at(url), "none.sqlite", version="1").requests == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 0.0}, {"model": "other"}, {"variant": "q4"}, {"extra": {"top_p": 0.5}}]
+)
+def test_another_setting_needs_another_answer(ask, prompts, server, settings):
+    asked = prompts(2)
+    with running(server) as url:
+        ask(asked, llm_at(url))
+        assert ask(asked, llm_at(url, **settings)).bought == 2
+        assert ask(asked, llm_at(url, **settings), version="2").bought == 2
+
+
+def test_an_estimate_sends_nothing_and_makes_no_journal(ask, prompts, server, tmp_path):
+    asked, path = prompts(10), tmp_path / "answers.sqlite"
+    with running(server) as url:
+        llm = llm_at(url, price_in=3.0, price_out=10.0)
+        estimate = estimate_cost(asked, llm, path, version="1")
+        assert (server.arrived, path.exists()) == (0, False)
+        assert (estimate.prompts, estimate.known, estimate.requests) == (10, 0, 10)
+        assert estimate.tokens_in == sum(-(-len(p.encode()) // 3) for a in asked for p in (a.system, a.user))
+        assert estimate.tokens_out == 10 * 20
+        assert estimate.cost == pytest.approx((estimate.tokens_in * 3 + estimate.tokens_out * 10) / 1e6)
+        ask(asked[:4], llm)
+        after = estimate_cost(asked, llm, path, version="1")
+    assert (after.known, after.requests) == (4, 6)
+    assert after.spent > 0
+
+
+def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
+    ask, prompts, server, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("MY_LLM_KEY", "sk-very-secret")
+    caplog.set_level("DEBUG")
+    raw = '好的：\n```json\n{"reply": "\\ud83d 好\\u0000"}\n```'
+    server.written = lambda messages: raw + "\ud83d"
+    with running(server) as url:
+        llm = llm_at(url, api_key_env="MY_LLM_KEY")
+        generation = ask(prompts(3), llm)
+        assert ask(prompts(3), llm).answers == generation.answers
+    assert set(generation.answers.values()) == {"\ud83d 好\0"}
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer sk-very-secret"}
+    for path in tmp_path.iterdir():
+        assert b"secret" not in path.read_bytes()
+        assert "高血压".encode() not in path.read_bytes()
+    assert "secret" not in caplog.text
+    assert "高血压" not in caplog.text
+    with sqlite3.connect(tmp_path / "answers.sqlite") as db:
+        assert {text for (text,) in db.execute("SELECT text FROM answers")} == {raw + "?"}
+
+
+def test_a_damaged_journal_is_named(ask, prompts, tmp_path):
+    path = tmp_path / "answers.sqlite"
+    path.write_bytes(b"not a database" * 100)
+    with pytest.raises(MarError, match="journal"):
+        ask(prompts(1), llm_at("http://127.0.0.1:9/v1"))
+
+
+def _killed(asked, llm, path, read, pid):
+    pid.value = os.getpid()
+    generate(asked, llm, path, version="1", read=read, show_progress=False)
+
+
+@pytest.mark.parametrize(("rate", "idempotent"), [(0.05, True), (0.0, False)])
+def test_a_kill_at_any_moment_loses_no_paid_answer(
+    ask, prompts, write, read, expected, tmp_path, rate, idempotent
+):
+    asked = prompts(60)
+    context = multiprocessing.get_context("fork")
+    pid, kills = context.Value("i", 0), [1, 9, 18, 27, 45]
+
+    def arrived(number):
+        if kills and number >= kills[0] and pid.value:
+            kills.pop(0)
+            os.kill(pid.value, signal.SIGKILL)
+            pid.value = 0
+
+    options = {"rate": rate, "line": ("429", "500", "cut"), "answers": (), "seed": 5}
+    server = FaultEndpoint(answer=write, idempotent=idempotent, latency=0.02, on_arrival=arrived, **options)
+    path, ended = tmp_path / "answers.sqlite", []
+    with running(server) as url:
+        llm = llm_at(url, timeout=30.0, concurrency=4)
+        while not ended or ended[-1]:
+            child = context.Process(target=_killed, args=(asked, llm, path, read, pid))
+            child.start()
+            child.join()
+            ended.append(child.exitcode)
+            assert child.exitcode in (0, -signal.SIGKILL)
+        assert len(ended) > 4
+        generation = ask(asked, llm)
+    assert generation.answers == expected(asked)
+    assert generation.bought == 0
+    twice = sum(server.sold.values()) - 60
+    assert twice <= (0 if idempotent else len(ended) * llm.concurrency)
+
+
+def test_texts_that_were_not_anonymised_are_refused():
+    refuse_private({"queries": [Text("1", "a", anonymised="v1")]})
+    with pytest.raises(MarError, match="1 of 2 queries"):
+        refuse_private({"queries": [Text("1", "a", anonymised="v1"), Text("2", "b")]})
