@@ -272,9 +272,13 @@ def peak_flops(device: str, precision: str) -> float:
     import torch
 
     if device.startswith("cuda"):
-        from mar_st.stages.meter import peak_flops as known
+        from mar_st.planning.plan import DEVICES
 
-        return known(torch.cuda.get_device_name(0), bf16=precision == "bf16") or float("nan")
+        name = torch.cuda.get_device_name(0)
+        peaks = [
+            known.bf16 if precision == "bf16" else known.fp32 for key, known in DEVICES.items() if key in name
+        ]
+        return 1e12 * peaks[0] if peaks else float("nan")
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = (torch.randn(2048, 2048).to(dtype) for _ in range(2))
     times = []

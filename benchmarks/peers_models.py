@@ -238,6 +238,28 @@ def limited_task(task: str, limit: int, out: Path) -> None:
     )
 
 
+def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -> Path:
+    """Write the first queries of the packaged edition with their documents and some more."""
+    from mar_st.data import locate
+
+    root = locate("package:medteb_mteb/MedTEBRetrieval")
+    query_lines = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
+    names = {json.loads(line)["_id"] for line in query_lines}
+    header, *rows = (root / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    kept = [row for row in rows if row.split("\t")[0] in names]
+    needed = {row.split("\t")[1] for row in kept}
+    lines = (root / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    corpus = [line for i, line in enumerate(lines) if i < documents or json.loads(line)["_id"] in needed]
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, content in (
+        ("corpus.jsonl", corpus),
+        ("queries.jsonl", query_lines),
+        ("qrels/test.tsv", [header, *kept]),
+    ):
+        (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    return folder
+
+
 def write_tiny(out: Path) -> None:
     """Write a small random encoder (`model`), a small MAR with three query encoders (`mar`), and a task."""
     import torch
@@ -249,7 +271,6 @@ def write_tiny(out: Path) -> None:
     from mar_st import MAR
     from mar_st.lookup import fit_lookup
     from mar_st.model.encoders import load_encoder
-    from mar_st.rehearsal.tiny import write_evaluation
 
     write_evaluation(out / "task", queries=12, documents=40)
     rows = [json.loads(line) for line in (out / "task" / "queries.jsonl").open(encoding="utf-8")]

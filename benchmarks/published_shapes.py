@@ -110,7 +110,7 @@ def write_backbone(
 def shape_of(name: str, *, tiny: bool = False) -> Shape:
     """The published shape, or a small one of its architecture."""
     from mar_st.planning.backbones import known_backbones
-    from mar_st.rehearsal.tiny import small_config
+    from mar_st.planning.tiny import small_config
 
     shape = known_backbones()[name]
     if not tiny:

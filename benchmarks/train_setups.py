@@ -173,15 +173,17 @@ def operations(
 
     from mar_st.planning.backbones import shape_of
     from mar_st.planning.costs import Training, training_flops
-    from mar_st.planning.plan import training_of
+    from mar_st.planning.launch import Launch
+    from mar_st.planning.plan import Planner
 
+    planner = Planner(recipe, Launch())
     flops = executed = tokens = 0.0
     sample = rows[:500]
     for column, side in columns.items():
         backbone = getattr(recipe, side)
         shape = shape_of(backbone)
-        asked = training_of(recipe.stages[0], side, shape, recipe.precision)
-        training = Training(asked.mode, lora_r=asked.lora_r, lora_targets=asked.lora_targets)
+        asked = planner.training(recipe.stages[0], side)
+        training = Training(asked.mode, lora_r=asked.lora_r)
         tokenizer = AutoTokenizer.from_pretrained(backbone.source)
         texts = [row[column] for row in sample]
         for ids in tokenizer(texts, truncation=True, max_length=backbone.max_length)["input_ids"]:
@@ -195,7 +197,18 @@ def planned_bytes(recipe: Any) -> float:
     """Memory of the stage on one device, as `mar plan` predicts it."""
     from mar_st.planning.plan import plan
 
-    return plan(recipe, device="H100").stages[0].memory["peak"]
+    return plan(recipe)[0].memory["peak"]
+
+
+def peak_memory() -> float:
+    """Peak memory so far, in GB: of torch's tensors on CUDA, else of the process."""
+    import resource
+
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def reserved_gb() -> float | None:
@@ -208,14 +221,13 @@ def reserved_gb() -> float | None:
 def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float | None]:
     """A stage as `mar train` runs it; speed from its own records."""
     from mar_st.runs.train import train
-    from mar_st.stages import arguments
-    from mar_st.stages.monitor import read_metrics
+    from mar_st.stages import trainer
 
-    arguments.LOGGING_STEPS = case.every
+    trainer.LOGGING_STEPS = case.every
     began = time.perf_counter()
     out = train(recipe, folder / "run", save_steps=10**6)
     wall = time.perf_counter() - began
-    records = read_metrics(out.parent / "01-stage" / "metrics.jsonl")
+    records = trainer.read_metrics(out.parent / "01-stage" / "metrics.jsonl")
     (summary,) = [row for row in records if "train_runtime" in row]
     kept = [row for row in records if "loss" in row and row["step"] > case.warm_up]
     texts = 1 if case.stage == "align" else 3
@@ -227,7 +239,7 @@ def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float | None]:
     )
     return {
         "rows_per_second": (steps[-1] - case.warm_up) * case.batch / seconds,
-        "memory_gb": max(row["peak_memory_gb"] for row in records if "peak_memory_gb" in row),
+        "memory_gb": peak_memory(),
         "reserved_gb": reserved_gb(),
         "outside_training_s": wall - summary["train_runtime"],
     }
@@ -243,8 +255,6 @@ def run_plain(
     from sentence_transformers.sentence_transformer import losses
     from sentence_transformers.training_args import BatchSamplers
     from transformers import TrainerCallback
-
-    from mar_st.stages.meter import peak_memory
 
     stage = recipe.stages[0]
     cuda = torch.cuda.is_available()
@@ -302,7 +312,7 @@ def run_plain(
     seconds = stamps[case.steps] - stamps[case.warm_up]
     return {
         "rows_per_second": (case.steps - case.warm_up) * case.batch / seconds,
-        "memory_gb": peak_memory(model.device),
+        "memory_gb": peak_memory(),
         "reserved_gb": reserved_gb(),
         "outside_training_s": 0.0,
     }

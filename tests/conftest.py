@@ -8,7 +8,6 @@ import itertools
 import json
 import logging
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,18 +198,6 @@ def log_levels_as_before():
         if logging.getLogger(name).level != level:
             logging.getLogger(name).setLevel(level)
 
-
-@pytest.fixture(autouse=True)
-def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages do not draw `loss.png`, which takes longer than training them; `drawn` asks for it."""
-    trainer = sys.modules.get("mar_st.stages.trainer")
-    if trainer is not None and "drawn" not in request.fixturenames:
-        monkeypatch.setattr(trainer, "plot_run", lambda folder: None)
-
-
-@pytest.fixture
-def drawn() -> None:
-    """Lets the stages of a test draw `loss.png`."""
 
 
 @pytest.fixture

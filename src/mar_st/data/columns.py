@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mar_st.data.sequences import Triple
 
 Row = TypeVar("Row")
-Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
+Positives: TypeAlias = Literal["one", "all"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +47,14 @@ def to_dataset(
         triples: The data.
         negatives: Hard negatives per row; drawn with replacement if a triple has fewer.
         seed: Seed of the draw.
-        positives: One row for each positive of a query, or one row with a random positive; `one-per-epoch`
-            draws the positive and the negatives again for every epoch.
+        positives: One row for each positive of a query, or one row with a random positive.
         weight: Number of rows relative to the triples: 0.5 keeps a random half, 2 repeats every row, each
             time with its own positives and negatives.
         missing_negatives: Treatment of a triple without negatives: an error, or a row whose negatives are
             empty (null) until `TrainRows` fills them from the batch.
 
     Returns:
-        A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`; with `one-per-epoch`
-        a `RedrawnDataset`, whose texts `TrainRows` requests by epoch.
+        A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`.
 
     Raises:
         MarError: Negatives are requested and a triple has none, or the weight is not above 0 and finite, or
@@ -67,11 +65,6 @@ def to_dataset(
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
         check_negatives(table, negatives)
-    if positives == "one-per-epoch":
-        from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
-
-        rows = drawn_rows(len(table), weight, random.Random(seed))
-        return RedrawnDataset(Draws(table, rows, negatives=negatives, seed=seed))
     schema = pa.schema(
         [
             (name, pa.string())

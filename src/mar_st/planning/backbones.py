@@ -22,7 +22,7 @@ from mar_st.modules.layout import listed_modules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mar_st.recipes.schema import Backbone, Side
+    from mar_st.recipes.schema import Backbone, Recipe, Side
 
 LISTING_FILE = Path(__file__).with_name("backbones.yaml")
 
@@ -36,15 +36,10 @@ _NON_SHAPE_KEYS = (
     "torch_dtype",
 )
 
-
 #: Architectures that use a token's position only through `position_ids`: no attention bias or window by the
 #: distance in the row, no positions computed from the tokens. For these `token_dropout` saves the work on
 #: hidden tokens.
 POSITION_IDS_ONLY = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
-
-
-class BackboneError(MarError):
-    """A backbone whose shape is not known here; the message says how to make it known."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +51,12 @@ class Shape:
         config: transformers configuration values, `model_type` included.
         dtype: Dtype of its published weights: float32, float16 or bfloat16.
         head: Parameters of a linear layer after pooling.
-        pairs: Maximum number of token pairs with vectors, which are not trained.
     """
 
     name: str
     config: Mapping[str, Any]
     dtype: str = "float32"
     head: int = 0
-    pairs: int = 0
 
     @property
     def width(self) -> int:
@@ -121,29 +114,24 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
         document: The document side, for a query side that is `layers_of_document`.
 
     Raises:
-        BackboneError: A `source` is neither a known name, nor a folder, nor in the local cache of the Hub.
+        MarError: A `source` is neither a known name, nor a folder, nor in the local cache of the Hub.
     """
     if backbone.layers_of_document is not None:
-        assert document is not None  # noqa: S101 -- the recipe's validator saw to it
-        shape, kept = shape_of(document), backbone.layers_of_document
+        shape, kept = shape_of(document), backbone.layers_of_document  # type: ignore[arg-type]
         if max(kept) >= shape.layers:
-            raise BackboneError(
+            raise MarError(
                 f"layers_of_document names layer {max(kept)}, but {shape.name} has {shape.layers} layers, "
                 f"0 to {shape.layers - 1}."
             )
-        shape = replace(shape.with_layers(len(kept)), pairs=backbone.bigrams or 0)
+        shape = shape.with_layers(len(kept))
     elif backbone.config is not None:
-        assert backbone.tokenizer is not None  # noqa: S101
         config = {"vocab_size": backbone.tokenizer.vocab_size, **backbone.config}
         shape = Shape(f"random {config['model_type']}", config)
     else:
-        assert backbone.source is not None  # noqa: S101
         shape = source_shape(backbone.source, backbone.revision)
         if backbone.vocabulary is not None:
             rows = min(backbone.vocabulary.keep, int(shape.config["vocab_size"]))
             shape = replace(shape, config={**shape.config, "vocab_size": rows})
-    if backbone.dtype is not None:
-        shape = replace(shape, dtype=backbone.dtype)
     if backbone.projection is not None:
         shape = replace(shape, head=(shape.width + 1) * backbone.projection)
     return shape
@@ -153,7 +141,7 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
     """Return the shape of a folder, a known backbone, or a model in the local cache of the Hub.
 
     Raises:
-        BackboneError: The source is none of these.
+        MarError: The source is none of these.
     """
     folder = model_folder(source)
     if folder is not None:
@@ -167,21 +155,16 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
     except (OSError, ValueError):
         path = None
     if path is None:
-        raise BackboneError(
+        raise MarError(
             f"The shape of {source!r} is not known: it is not a folder, not in the local cache of the Hub, "
             f"and not among {', '.join(known_backbones())}. Download it once, or give its folder."
         )
     return _from_file(source, Path(path))
 
 
-def side_shapes(query: Backbone | None, document: Backbone | None) -> dict[Side, Shape]:
+def recipe_shapes(recipe: Recipe) -> dict[Side, Shape]:
     """Return the shapes of the sides that a recipe has."""
-    shapes: dict[Side, Shape] = {}
-    if query is not None:
-        shapes["query"] = shape_of(query, document)
-    if document is not None:
-        shapes["document"] = shape_of(document)
-    return shapes
+    return {side: shape_of(backbone, recipe.document) for side, backbone in recipe.backbones.items()}
 
 
 def _config_file(folder: Path) -> Path:
@@ -201,45 +184,22 @@ def _from_file(name: str, path: Path) -> Shape:
         config = {key: value for key, value in content.items() if key not in _NON_SHAPE_KEYS}
         return Shape(name, {"model_type": content["model_type"], **config}, dtype)
     except (OSError, ValueError, KeyError) as error:
-        raise BackboneError(
+        raise MarError(
             f"{name} has no readable {path.name} of a transformers model ({type(error).__name__}: {error})."
         ) from error
 
 
-def check_attention(shape: Shape, attention: str) -> None:
-    """Check that an encoder can run with an attention implementation here.
-
-    Raises:
-        BackboneError: The architecture has no such implementation, or a package or device for it is missing.
-    """
-    try:
-        meta_model(shape, attn_implementation=attention)
-    except (ValueError, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise BackboneError(
-            f"attn_implementation: {shape.name} cannot run with {attention} here ({reason[:300]}). Leave it "
-            "out for transformers' own choice, or name sdpa or eager."
-        ) from error
-
-
-def meta_model(shape: Shape, **options: Any) -> Any:
-    """Return the encoder on the meta device: its parameters have shapes and no values.
-
-    Args:
-        shape: The encoder.
-        **options: Options of transformers' `from_config`.
-    """
+def meta_model(shape: Shape) -> Any:
+    """Return the encoder on the meta device: its parameters have shapes and no values."""
     import torch  # lazy: torch
     from transformers import AutoConfig, AutoModel  # lazy: transformers
 
     try:
         config = AutoConfig.for_model(**shape.config)
     except (ValueError, TypeError) as error:
-        raise BackboneError(
-            f"The configuration of {shape.name} is not one of transformers: {error}"
-        ) from error
+        raise MarError(f"The configuration of {shape.name} is not one of transformers: {error}") from error
     with torch.device("meta"):
-        return AutoModel.from_config(config, **options)  # type: ignore[no-untyped-call]
+        return AutoModel.from_config(config)  # type: ignore[no-untyped-call]
 
 
 def count(shape: Shape) -> Counts:

@@ -9,7 +9,6 @@ autocast).
 from __future__ import annotations
 
 import json
-import warnings
 import weakref
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,8 +26,6 @@ from mar_st.planning.backbones import Shape, count, meta_model
 if TYPE_CHECKING:
     from torch import nn
 
-Mode = Literal["full", "lora", "frozen"]
-
 #: Model types with causal attention.
 CAUSAL_MODELS = ("qwen2", "qwen3", "gpt_neox", "gemma", "gemma2", "mistral", "llama", "phi3")
 
@@ -42,16 +39,14 @@ class Training:
     Attributes:
         mode: Train all weights, a LoRA adapter, or nothing.
         lora_r: Rank of the adapter.
-        lora_targets: Linear layers with an adapter; default all.
         checkpointing: Recompute the activations of each layer in the backward pass.
         gradcache: Encode rows in mini-batches, first without gradients (GradCache).
         bf16: Run passes under bf16 autocast.
         dtype: Dtype of its weights (a LoRA adapter is always float32).
     """
 
-    mode: Mode
+    mode: Literal["full", "lora", "frozen"]
     lora_r: int = 0
-    lora_targets: tuple[str, ...] | None = None
     checkpointing: bool = False
     gradcache: bool = False
     bf16: bool = False
@@ -70,7 +65,9 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
         rows: Number of texts.
         length: Tokens per text, padding included.
     """
-    attention = 4 * length * _attention_width(shape) * shape.layers
+    heads = int(shape.config["num_attention_heads"])
+    width = heads * int(shape.config.get("head_dim") or shape.width // heads)
+    attention = 4 * length * width * shape.layers
     if shape.config["model_type"] in CAUSAL_MODELS:
         attention /= 2
     return rows * length * (2 * count(shape).linear + attention)
@@ -89,25 +86,27 @@ def training_flops(shape: Shape, rows: float, length: float, training: Training)
     extra = int(training.checkpointing) + int(training.gradcache)
     if training.mode == "full":
         return forward * (3 + extra)
-    adapter = 2 * rows * length * lora_parameters(shape, training.lora_r, training.lora_targets)
+    adapter = 2 * rows * length * lora_parameters(shape, training.lora_r)
     return forward * (2 + extra) + adapter * (3 + extra)
 
 
-def lora_parameters(shape: Shape, r: int, targets: tuple[str, ...] | None = None) -> int:
+def trained_parameters(shape: Shape, training: Training) -> int:
+    """Return the number of parameters of an encoder that a stage trains."""
+    if training.mode == "frozen":
+        return 0
+    return lora_parameters(shape, training.lora_r) if training.mode == "lora" else count(shape).total
+
+
+def lora_parameters(shape: Shape, r: int) -> int:
     """Return the number of parameters of a LoRA adapter: `r * (in + out)` for each adapted layer."""
-    return _lora_parameters(json.dumps(dict(shape.config), sort_keys=True), r, targets)
+    return _lora_parameters(json.dumps(dict(shape.config), sort_keys=True), r)
 
 
 @lru_cache(maxsize=64)
-def _lora_parameters(config: str, r: int, targets: tuple[str, ...] | None) -> int:
+def _lora_parameters(config: str, r: int) -> int:
     model = meta_model(Shape("backbone", json.loads(config)))
-    prepare(model, Training("lora", r, targets))
+    _prepare(model, Training("lora", r))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _attention_width(shape: Shape) -> int:
-    heads = int(shape.config["num_attention_heads"])
-    return heads * int(shape.config.get("head_dim") or shape.width // heads)
 
 
 def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int:
@@ -135,15 +134,15 @@ def _dry_run(config: str, layers: int, rows: int, length: int, training: Trainin
         small["layer_types"] = small["layer_types"][:layers]
     model = meta_model(Shape("backbone", small))
     model.config._attn_implementation = "sdpa" if model._supports_sdpa else "eager"
-    prepare(model, training)
-    with FakeTensorMode(), LiveBytes() as live:
+    _prepare(model, training)
+    with FakeTensorMode(), _LiveBytes() as live:
         _without_storage(model)
         model.train()
         if training.gradcache:
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         ids = torch.zeros(rows, length, dtype=torch.long)
-        before = live.restart()
+        before = live.peak = live.now
         with (
             torch.autocast("cpu", torch.bfloat16, enabled=training.bf16),
             torch.set_grad_enabled(training.mode != "frozen"),
@@ -154,7 +153,7 @@ def _dry_run(config: str, layers: int, rows: int, length: int, training: Trainin
     return int(live.peak - before)
 
 
-def prepare(model: Any, training: Training) -> None:
+def _prepare(model: Any, training: Training) -> None:
     """Set an encoder up for a stage, in place: dtype, trained parameters, adapter, checkpointing."""
     model.to(getattr(torch, training.dtype))
     if training.mode != "full":
@@ -163,12 +162,10 @@ def prepare(model: Any, training: Training) -> None:
         # A new adapter is created on the default device, not on the model's.
         with next(model.parameters()).device:
             transformer: Any = SimpleNamespace(model=model)
-            add_lora(transformer, r=training.lora_r, targets=training.lora_targets)
+            add_lora(transformer, r=training.lora_r)
     if training.checkpointing and training.mode != "frozen":
         model.config.use_cache = False
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # renamed in newer versions
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable()
         if training.mode == "lora":
             model.enable_input_require_grads()
 
@@ -185,43 +182,31 @@ def _without_storage(model: nn.Module) -> None:
                 module._buffers[name] = torch.zeros(buffer.shape, dtype=buffer.dtype)
 
 
-def _live_bytes_class() -> Any:
+class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tracks the bytes of all live tensors with memory."""
 
-    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.now = self.peak = 0
-            self._alive: set[int] = set()
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._alive: set[int] = set()
 
-        def restart(self) -> int:
-            self.peak = self.now
-            return self.now
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        result = func(*args, **(kwargs or {}))
+        tree_map_only(Tensor, self._track, result)
+        return result
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            del types
-            result = func(*args, **(kwargs or {}))
-            tree_map_only(Tensor, self._track, result)
-            return result
-
-        def _track(self, tensor: Tensor) -> None:
-            if tensor.device.type == "meta":  # it takes no memory
-                return
-            storage = tensor.untyped_storage()
-            key, size = storage._cdata, storage.nbytes()
-            if key in self._alive:
-                return
+    def _track(self, tensor: Tensor) -> None:
+        if tensor.device.type == "meta":  # it takes no memory
+            return
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self._alive:
             self._alive.add(key)
             self.now += size
             self.peak = max(self.peak, self.now)
             weakref.finalize(storage, self._free, key, size)
 
-        def _free(self, key: int, size: int) -> None:
-            self._alive.discard(key)
-            self.now -= size
-
-    return Mode
-
-
-def LiveBytes() -> Any:  # noqa: N802 -- used like a class
-    """Return a context that tracks the bytes of all live tensors with memory: `now`, `peak`, `restart()`."""
-    return _live_bytes_class()()
+    def _free(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self.now -= size

@@ -1,372 +1,477 @@
-"""`mar plan`: steps, tokens, memory, operations, hours and disk of a recipe, before anything is loaded.
+"""`mar plan`: steps, tokens, operations, hours and memory of a recipe, before any weights are loaded.
 
-Operations and memory of an encoder pass are those of `mar_st.planning.costs`. Bytes are those of
-`mar_st.planning.footprint`.
+Hours = steps * operations per step / (devices * peak of the device * MFU).
 
-Hours = steps * operations per step / (devices * peak of the device * MFU), or with a measured speed, see
-`mar_st.rehearsal.calibrate`; or what a trial of the stages took, see `mar_st.rehearsal.trial`.
+Bytes on every device:
+
+- weights: `parameters * bytes`, float32 if all of an encoder is trained, else the published dtype (an adapter
+  is float32);
+- optimizer: `8 * trained` (two AdamW moments), gradients: `4 * trained`;
+- activations: a dry run of the encoder, see `mar_st.planning.costs`. Without GradCache all columns are alive
+  at once; with it one mini-batch is alive beside all gradients;
+- loss: the scores that are held at a time and the vectors of the batch, with their copies.
+
+Under DeepSpeed with bf16 weights are bfloat16 and the optimizer keeps a float32 copy of trained parameters;
+from ZeRO 1 on the devices share the optimizer's part, from ZeRO 2 on the gradients. CUDA's own context (about
+0.5 GB) and the fragmentation of its allocator are additional.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mar_st.data import Triples, distinct_texts, locate, read_source
 from mar_st.errors import MarError
-from mar_st.planning.backbones import Shape, count, side_shapes
-from mar_st.planning.costs import Training, forward_flops, training_flops
-from mar_st.planning.devices import DEVICES, Device
-from mar_st.planning.fit import as_settings, keeps_gradients, search
-from mar_st.planning.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
-from mar_st.planning.launch import Launch, LaunchError, check_launch
-from mar_st.planning.modes import held_dtypes, training_of
-from mar_st.planning.needs import Plan, StagePlan
-from mar_st.planning.workload import Group, Workload
-from mar_st.recipes.load import changed
-from mar_st.recipes.rules import reads_documents
-from mar_st.recipes.schema import (
-    AlignStage,
-    ContrastiveStage,
-    DistillStage,
-    JointStage,
-    RetroMAEStage,
+from mar_st.losses.in_batch import MAX_SCORES
+from mar_st.losses.retromae import MAX_TARGETS
+from mar_st.planning.backbones import POSITION_IDS_ONLY, count, recipe_shapes
+from mar_st.planning.costs import (
+    DTYPE_BYTES,
+    Training,
+    forward_flops,
+    pass_memory,
+    trained_parameters,
+    training_flops,
 )
+from mar_st.planning.launch import Launch
+from mar_st.recipes.rules import joins, reads_documents, stage_entries, trained_sides, used_sides
+from mar_st.recipes.schema import AlignStage, ContrastiveStage, RetroMAEStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable
 
-    from mar_st.planning.tried import TrainingSpeed, Trial
-    from mar_st.recipes.schema import Recipe, Side, Stage
+    from mar_st.recipes.schema import Data, Recipe, Side, Stage
 
 
-class PlanError(MarError):
-    """A plan that cannot be made; the message says why."""
+@dataclass(frozen=True)
+class Device:
+    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB."""
+
+    bf16: float
+    fp32: float
+    memory: float
 
 
-#: Share of the peak that a training step is assumed to reach if nothing is measured.
+#: Vendors' dense peaks.
+DEVICES = {
+    "H200": Device(989, 67, 141),
+    "H100": Device(989, 67, 80),
+    "A100-80GB": Device(312, 19.5, 80),
+    "A100-40GB": Device(312, 19.5, 40),
+    "L40S": Device(362, 91.6, 48),
+    "RTX4090": Device(165, 82.6, 24),
+}
+
+#: Share of the memory that tensors may use; the rest is for CUDA's context and fragmentation.
+USABLE_SHARE = 0.92
+
+#: Share of the peak that a training step is assumed to reach.
 MFU = 0.4
 
-#: If the operations of a step take fewer seconds than this, kernel launches limit its speed.
-LAUNCH_BOUND = 0.02
+#: Texts whose lengths are measured, and characters per token: wide (Chinese) ones, others. A rule of thumb.
+SAMPLE_TEXTS, WIDE_PER_TOKEN, OTHER_PER_TOKEN = 2000, 1.5, 4.0
+
+#: Texts per batch while the vectors of a frozen encoder are computed.
+TEACHER_BATCH = 64
+
+
+@dataclass
+class StagePlan:
+    """Needs of one stage; operations and bytes are per device, steps and tokens of the whole run."""
+
+    name: str
+    kind: str
+    steps: int | None
+    tokens_per_step: float
+    parameters: dict[str, dict[str, Any]]
+    flops_per_step: float
+    setup_flops: float
+    memory: dict[str, float]
+    hours: float | None = None
+    fits: bool = True
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of one role of a data entry: how many, and their tokens on average and at most."""
+
+    number: float | None
+    mean: float
+    longest: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """Texts of one side in an optimiser step, over all devices; `read`: their vectors are stored."""
+
+    side: Side
+    rows: int
+    texts: Texts
+    read: bool = False
 
 
 def plan(
-    recipe: Recipe,
-    *,
-    device: str = "H100",
-    world: int = 1,
-    deepspeed: Path | None = None,
-    mfu: float = MFU,
-    measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
-    trials: Mapping[str, Trial] | None = None,
-) -> Plan:
+    recipe: Recipe, *, device: str = "H100", launch: Launch | None = None, mfu: float = MFU
+) -> list[StagePlan]:
     """Plan all stages of a recipe without loading weights.
+
+    If the data of a recipe are available, rows are counted and token lengths estimated from characters; if
+    they are not, rows come from `expected_rows` and every text counts as `max_length` tokens.
 
     Args:
         recipe: The recipe.
         device: A name in `DEVICES`.
-        world: Number of devices; a recipe's batch sizes are totals over all devices.
-        deepspeed: Path of a DeepSpeed configuration.
+        launch: Number of devices, over which a recipe's batch sizes are totals; DeepSpeed settings.
         mfu: Share of the device's peak that a step is assumed to reach.
-        measure: Measures the speed instead, see `mar_st.rehearsal.calibrate.measure`.
-        trials: Measurements of each stage in a trial, by name; time and memory are computed from them.
 
     Raises:
-        PlanError: Unknown device, fewer than one of them, or a share `mfu` that is not above 0 and at most 1.
-        LaunchError: A stage cannot be trained, for instance because the devices cannot share its batch.
-        BackboneError: The shape of a backbone is not known.
-        MarError: Data exist but cannot be read.
+        MarError: The device or the shape of a backbone is not known, data cannot be read, or a stage cannot
+            be trained, for instance because the devices cannot share its batch.
     """
     if device not in DEVICES:
-        raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
-    if world < 1:
-        raise PlanError(f"A run needs at least one device; got world={world}.")
-    if not 0 < mfu <= 1:
-        raise PlanError(f"mfu is a share of the device's peak, above 0 and at most 1; got {mfu}.")
-    launch = Launch(world, deepspeed)
-    check_launch(recipe, launch)
-    needs = Planner(recipe, DEVICES[device], launch, mfu, measure)
-    stages = [needs.stage(stage) for stage in recipe.stages]
-    for stage, recipe_stage in zip(stages, recipe.stages, strict=True):
-        if trials is not None:
-            needs.use_trial(stage, recipe_stage, trials[stage.name])
-    hours = [stage.hours for stage in stages]
-    known_hours = [value for value in hours if value is not None]
+        raise MarError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
+    planner = Planner(recipe, launch or Launch())
     peak = DEVICES[device].bf16 if recipe.precision == "bf16" else DEVICES[device].fp32
-    if trials is not None:
-        assumption = "time and memory of steps tried on this machine"
-    elif measure is not None:
-        assumption = "speed measured on this machine"
-    elif peak is None:
-        assumption = "no speed known; measure it with --calibrate"
-    else:
-        assumption = f"{mfu:.0%} of {peak:g} TFLOP/s per device ({recipe.precision})"
-    return Plan(
-        recipe=recipe.name,
-        device=device,
-        world=world,
-        assumption=assumption,
-        stages=stages,
-        hours=sum(known_hours) if len(known_hours) == len(hours) else None,
-        memory=max(stage.memory["peak"] for stage in stages),
-        disk=sum(sum(stage.disk.values()) for stage in stages),
-    )
+    plans = [planner.stage(stage) for stage in recipe.stages]
+    for one in plans:
+        one.fits = one.memory["peak"] <= USABLE_SHARE * DEVICES[device].memory * 2**30
+        if one.steps is not None:
+            one.hours = (one.steps * one.flops_per_step + one.setup_flops) / (peak * 1e12 * mfu) / 3600
+    return plans
 
 
-def fitted(
-    recipe: Recipe, device: Device, launch: Launch, names: Collection[str] | None = None
-) -> tuple[Recipe, list[str]]:
-    """Return a recipe whose stages all fit a device, and the changes, as for `--set`.
+def check_memory(recipe: Recipe, launch: Launch, memory: float, names: Iterable[str]) -> None:
+    """Refuse stages that do not fit a device.
 
     Args:
         recipe: The recipe.
-        device: The device.
-        launch: How training is started.
-        names: Names of the stages to plan; default all.
+        launch: Number of devices and DeepSpeed settings.
+        memory: Bytes of a device.
+        names: Stages to check.
 
     Raises:
-        LaunchError: A stage does not fit even with mini-batches and activation checkpointing.
-        BackboneError: The shape of a backbone is not known.
-        MarError: Data exist but cannot be read.
+        MarError: A stage does not fit.
     """
-    needs = Planner(recipe, device, launch)
-    changes: list[str] = []
+    planner = Planner(recipe, launch)
     for stage in recipe.stages:
-        if names is not None and stage.name not in names:
+        if stage.name not in names:
             continue
-        stage_plan = needs.stage(stage)
-        if stage_plan.fits is False and not (stage_plan.changes and keeps_gradients(stage_plan.changes)):
-            settings = " ".join(f"--set {change}" for change in stage_plan.changes)
-            adapter = f" An adapter fits, and is another model: {settings}." if stage_plan.changes else ""
-            raise LaunchError(
-                f"stage {stage.name} needs {stage_plan.memory['peak'] / 2**30:.1f} GiB on each device, which "
-                f"has {device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
-                f"{adapter} Or use more devices with ZeRO 1, or larger ones."
+        peak = planner.stage(stage).memory["peak"]
+        if peak > USABLE_SHARE * memory:
+            raise MarError(
+                f"stage {stage.name} needs {peak / 2**30:.1f} GiB on each device, which has "
+                f"{memory / 2**30:.1f}. Lower mini_batch_tokens or mini_batch_size (GradCache, the same "
+                "gradients), set gradient_checkpointing: true, use more devices with ZeRO 1, or train an "
+                "adapter (lora_r). --skip-memory-check starts anyway."
             )
-        changes += stage_plan.changes
-    return (changed(recipe, changes) if changes else recipe), changes
 
 
 class Planner:
     """Plans the stages of one recipe; data are read once."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        device: Device,
-        launch: Launch,
-        mfu: float = MFU,
-        measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
-    ) -> None:
-        self.recipe, self.device, self.launch, self.mfu, self.measure = recipe, device, launch, mfu, measure
-        self.world = world = launch.world
-        self.shapes = side_shapes(recipe.query, recipe.document)
-        self.held = held_dtypes(recipe, self.shapes)
-        self.work = Workload(recipe, self.shapes, world)
-        self._speeds: dict[tuple[Side, Training, int], TrainingSpeed] = {}
-        self._groups: dict[str, Sequence[Group]] = {}
-
-    def _held_shape(self, stage: Stage, side: Side) -> Shape:
-        return replace(self.shapes[side], dtype=self.held[stage.name, side])
-
-    # -- one stage --
+    def __init__(self, recipe: Recipe, launch: Launch) -> None:
+        self.recipe, self.launch = recipe, launch
+        self.shapes = recipe_shapes(recipe)
+        self._texts: dict[str, dict[Side, Texts]] = {}
+        self._rows: dict[str, tuple[float | None, float | None]] = {}
 
     def stage(self, stage: Stage) -> StagePlan:
         """Plan one stage."""
-        entries = self.recipe.data_of(stage)
-        trainings = self._trainings(stage)
-        groups = self._groups[stage.name] = self.work.groups(stage, entries)
-        steps, notes = self.work.steps(stage, groups)
-        known = [group.rows for group in groups if group.rows is not None]
+        self.launch.check(stage)
+        trainings = {side: self.training(stage, side) for side in used_sides(stage)}
+        groups = self._groups(stage)
+        known = [rows for rows, _ in groups if rows is not None]
         total = sum(known)
-        flops = dict.fromkeys(trainings, 0.0)
-        tokens = 0.0
-        for group in groups:
-            share = (group.rows or 0) / total if total else 1 / len(groups)
-            for column in group.columns:
-                if column.read:
-                    continue
-                shape, training = self.shapes[column.side], trainings[column.side]
-                cost = training_flops(shape, column.rows / self.world, column.length, training)
-                flops[column.side] += share * cost
-                tokens += share * column.rows * column.mean
+        flops = tokens = 0.0
+        for rows, columns in groups:
+            share = (rows or 0.0) / total if total else 1 / len(groups)
+            for column in columns:
+                if not column.read:
+                    own = column.rows / self.launch.world, column.texts.mean
+                    flops += share * training_flops(self.shapes[column.side], *own, trainings[column.side])
+                    tokens += share * column.rows * column.texts.mean
         if isinstance(stage, RetroMAEStage):
-            flops["query"] += self._retromae_flops(stage, groups)
-        seconds = self._seconds(flops, trainings, groups)
-        setup = self._setup_flops(stage, groups)
-        teacher = self._teacher(stage)
-        setup_seconds = self._seconds_of(setup, teacher, trainings[teacher]) if teacher else 0.0
-        pairs = {side: (self.shapes[side], training) for side, training in trainings.items()}
-        texts = sum(number for _, _, number in self.work.texts(stage, groups)) if teacher else 0.0
-        memory = self.memory(stage, groups)
-        usable, change = self.device.usable, None
-        fits = None if usable is None else memory["peak"] <= usable
-        if usable is not None and not fits:
-            change = search(stage, self.launch, lambda other: self.memory(other, groups)["peak"], usable)
-        hours = None
-        if steps is not None and seconds is not None and setup_seconds is not None:
-            hours = (steps * seconds + setup_seconds) / 3600
-        notes += self.work.notes(entries)
-        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
-            notes.append(f"not counted: what {stage.teacher_source} says of the texts before the first step")
-        if seconds is not None and seconds < LAUNCH_BOUND and self.measure is None:
-            notes.append("so short a step waits for kernel launches: a lower bound; --calibrate measures")
+            flops += tokens / self.launch.world * self._retromae_flops(stage)
+        notes, steps = [], stage.max_steps
+        if steps is None and len(known) == len(groups):
+            pools = [total] if stage.batches == "mixed" else known
+            steps = math.ceil(sum(int(rows) // stage.batch_size for rows in pools) * stage.epochs)
+        elif steps is None:
+            notes.append("rows are not known: some data are missing and have no expected_rows")
+        missing = [entry.name for entry in self.recipe.data_of(stage) if not self._read(entry)]
+        if missing:
+            notes.append(f"{', '.join(missing)}: not here, so every text counts as max_length tokens")
         return StagePlan(
             name=stage.name,
             kind=stage.stage,
             steps=steps,
-            examples=total if len(known) == len(groups) else None,
             tokens_per_step=tokens,
-            tokens=None if steps is None else tokens * steps,
-            parameters=self._parameters(stage, trainings),
-            flops_per_step={str(side): value for side, value in flops.items()},
-            setup_flops=setup,
-            memory=memory,
-            disk=stage_disk(stage, pairs, texts=texts, dim=self._teacher_width(stage)),
-            step_seconds=seconds,
-            setup_hours=None if setup_seconds is None else setup_seconds / 3600,
-            hours=hours,
-            fits=fits,
-            changes=as_settings(stage, change) if change else [],
+            parameters={
+                side: {
+                    "mode": training.mode,
+                    "trained": trained_parameters(self.shapes[side], training),
+                    "all": count(self.shapes[side]).total,
+                    "dtype": training.dtype,
+                }
+                for side, training in trainings.items()
+            },
+            flops_per_step=flops,
+            setup_flops=self._setup_flops(stage, groups),
+            memory=self._memory(stage, trainings, [columns for _, columns in groups]),
             notes=notes,
         )
 
-    def memory(self, stage: Stage, groups: Sequence[Group]) -> dict[str, float]:
-        """Return the bytes of a stage on each device, see `mar_st.planning.footprint`."""
-        query = self.recipe.query
-        return stage_memory(
-            stage,
-            {side: (self.shapes[side], training) for side, training in self._trainings(stage).items()},
-            [group.columns for group in groups],
-            launch=self.launch,
-            dim=self.recipe.dim,
-            max_length=query.max_length if query is not None else 512,
+    def training(self, stage: Stage, side: Side) -> Training:
+        """Return how a stage trains a side."""
+        mode: Any = "full" if side in trained_sides(stage) else "frozen"
+        r = None if joins(stage) and side == "query" else getattr(stage, "lora_r", None)
+        if r is not None and mode == "full":
+            mode = "lora"
+        trains, bf16 = mode != "frozen", self.recipe.precision == "bf16"
+        cached = stage.mini_batch_size is not None or stage.mini_batch_tokens is not None
+        return Training(
+            mode=mode,
+            lora_r=r or 0,
+            checkpointing=stage.gradient_checkpointing and trains,
+            gradcache=cached and trains,
+            bf16=bf16,
+            dtype="float32" if mode == "full" or not bf16 else self.shapes[side].dtype,
         )
 
-    def _trainings(self, stage: Stage) -> dict[Side, Training]:
-        precision = self.recipe.precision
-        return {
-            side: training_of(stage, side, self._held_shape(stage, side), precision)
-            for side in self._sides(stage)
+    # -- data --
+
+    def _read(self, entry: Data) -> bool:
+        """Read the numbers and lengths of an entry; return False if its data are not here."""
+        if entry.name in self._texts:
+            return bool(
+                self._texts[entry.name]["query"].longest or self._texts[entry.name]["document"].longest
+            )
+        try:
+            here = not entry.path.startswith("hub:") and locate(entry.path) is not None
+        except MarError:
+            here = False
+        if here:
+            source = read_source(entry, 0)
+            queries, documents = distinct_texts(source.triples)
+            if entry.form == "texts":
+                queries, documents = (
+                    (source.texts, []) if entry.role == "query" else ([], source.texts)  # type: ignore[assignment]
+                )
+            pairs = int(Triples.of(source.triples).positives.sum())
+            self._rows[entry.name] = (len(source.triples), pairs)
+            self._texts[entry.name] = {"query": _measured(queries), "document": _measured(documents)}
+            return True
+        rows = entry.expected_rows
+        rows = rows if rows is None or entry.limit is None else min(rows, entry.limit)
+        self._rows[entry.name] = (rows, rows)
+        numbers: dict[Side, float | None] = {
+            "query": 0 if entry.role == "document" else rows,
+            "document": 0
+            if entry.role == "query"
+            else rows and rows * (1 if entry.role else 1 + entry.negatives),
         }
+        self._texts[entry.name] = {side: Texts(number, 0.0, 0.0) for side, number in numbers.items()}
+        return False
 
-    def use_trial(self, stage_plan: StagePlan, stage: Stage, trial: Trial) -> None:
-        """Replace estimates by the measurements of a trial."""
-        texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
-        stage_plan.step_seconds = trial.step
-        stage_plan.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
-        if stage_plan.steps is not None:
-            evaluation = self.recipe.evaluation
-            times = 0 if evaluation is None else -(-stage_plan.steps // evaluation.every)
-            stage_plan.hours = trial.seconds(stage_plan.steps, texts if trial.teacher else 0.0, times) / 3600
-        other = trial.memory - stage_plan.memory["peak"]
-        stage_plan.memory = {**stage_plan.memory, "other": max(0.0, other), "peak": float(trial.memory)}
-        limit = self.device.memory
-        stage_plan.fits = None if limit is None else trial.memory <= limit * 2**30
-        stage_plan.changes = [] if stage_plan.fits else stage_plan.changes
-        stage_plan.notes = [note for note in stage_plan.notes if not note.startswith("so short a step")]
+    def _column(
+        self, stage: Stage, side: Side, entry: Data, role: Side, rows: int, *, read: bool = False
+    ) -> Column:
+        """Return the texts of a role of an entry that go through one side, in a step."""
+        self._read(entry)
+        texts, most = self._texts[entry.name][role], float(self.recipe.backbones[side].max_length)
+        prompt = self.recipe.prompts.get(entry.prompt if role == "query" else "document", "")
+        prefix = 0.0 if isinstance(stage, RetroMAEStage) else _tokens(prompt)
+        kept = 1.0
+        if self.shapes[side].config["model_type"] in POSITION_IDS_ONLY:  # hidden tokens cost nothing
+            kept -= getattr(stage, "token_dropout", 0.0)
+        mean, longest = (min(n + prefix, most) * kept if n else most for n in (texts.mean, texts.longest))
+        return Column(side, rows, Texts(texts.number, mean, longest), read)
 
-    def _sides(self, stage: Stage) -> list[Side]:
-        if isinstance(stage, AlignStage | JointStage):
-            return ["query", "document"]
-        if isinstance(stage, DistillStage) and stage.teacher in ("query", "document"):
-            return [stage.side, stage.teacher]  # type: ignore[list-item]
-        return [stage.side]
-
-    # -- parameters, operations, time --
-
-    def _parameters(self, stage: Stage, trainings: dict[Side, Training]) -> dict[str, dict[str, Any]]:
-        extra = 0
-        if isinstance(stage, RetroMAEStage) and self.recipe.query is not None:
-            extra = retromae_parameters(self.shapes["query"], self.recipe.query.max_length)
-        return {
-            side: {
-                "mode": training.mode,
-                "trained": trained_parameters(self.shapes[side], training) + extra,
-                "frozen": 0 if training.mode == "full" else count(self.shapes[side]).total,
-                "dtype": training.dtype,
-                "attention": getattr(self.recipe, side).attn_implementation,
-            }
-            for side, training in trainings.items()
-        }
-
-    def _retromae_flops(self, stage: RetroMAEStage, groups: Sequence[Group]) -> float:
-        """Return the FLOP of RetroMAE's head and decoder.
-
-        Forward: the head's `2 * (width^2 + width * vocabulary)` for the masked share of the encoder's tokens
-        and for every token of the decoder, whose one layer costs `24 * width^2 + 4 * length * width` per
-        token; backward twice that.
-        """
-        shape = self.shapes["query"]
-        width, vocabulary = shape.width, int(shape.config["vocab_size"])
-        head = 2 * (width**2 + width * vocabulary)
-        parts = [column for group in groups for column in group.columns]
-        length = sum(column.rows * column.length for column in parts) / sum(column.rows for column in parts)
-        tokens = stage.batch_size / self.world * length
-        per_token = (1 + stage.encoder_mask) * head + 24 * width**2 + 4 * length * width
-        return 3 * tokens * per_token
-
-    def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
-        """Return the FLOP of encoding all texts with the teacher, and of averaging hidden states."""
-        total = 0.0
-        texts, tokens = self.work.averaged(stage)
-        if texts and self.recipe.query is not None:
-            shape = self.shapes["document"]
-            kept = self.recipe.query.layers_of_document or (0,)
-            total += forward_flops(shape, texts / self.world, tokens) * kept[0] / shape.layers
-        teacher = self._teacher(stage)
-        if teacher is None:
-            return total
-        for entry, of_query, number in self.work.texts(stage, groups):
-            bare = isinstance(stage, AlignStage) and of_query and stage.teacher_prompt == "document"
-            column = self.work.column(teacher, entry, of_query, 1, stage, bare=bare)
-            total += forward_flops(self.shapes[teacher], number / self.world, column.mean)
-        return total
-
-    def _teacher(self, stage: Stage) -> Side | None:
-        """Return the side whose vectors are computed before the first step."""
-        if isinstance(stage, AlignStage) or reads_documents(stage, self.recipe.data_of(stage)):
-            return "document"
-        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:
-            return stage.teacher
-        if isinstance(stage, ContrastiveStage) and stage.mine is not None:
-            return stage.side
-        return None
-
-    def _teacher_width(self, stage: Stage) -> int:
-        """Return the width of the teacher's stored vectors: the shared space, or all of the teacher's."""
-        teacher = self._teacher(stage)
-        if teacher is None or isinstance(stage, AlignStage):
-            return self.recipe.dim
-        return self.shapes[teacher].width
-
-    def _seconds(
-        self,
-        flops: dict[Side, float],
-        trainings: dict[Side, Training],
-        groups: Sequence[Group],
-    ) -> float | None:
-        total = 0.0
-        for side, value in flops.items():
-            lengths = [c.length for group in groups for c in group.columns if c.side == side]
-            if not lengths:
+    def _groups(self, stage: Stage) -> list[tuple[float | None, list[Column]]]:
+        """Return the rows that make batches together, and the texts of a batch."""
+        groups: list[tuple[float | None, list[Column]]] = []
+        batch, recipe = stage.batch_size, self.recipe
+        roles: tuple[Side, ...] = ("query", "document")
+        for entry in stage_entries(recipe, stage):
+            self._read(entry)
+            if isinstance(stage, AlignStage | RetroMAEStage):
+                wanted = {"queries": "query", "documents": "document"}.get(getattr(stage, "texts", "all"))
+                for role in roles:
+                    number = self._texts[entry.name][role].number
+                    if number == 0 or wanted not in (None, role):
+                        continue
+                    columns = [self._column(stage, "query", entry, role, batch)]
+                    columns *= len(getattr(stage, "text_weights", (1.0,)))
+                    groups.append((number and number * entry.weight, columns))
                 continue
-            seconds = self._seconds_of(value, side, trainings[side], max(lengths))
-            if seconds is None:
-                return None
-            total += seconds
-        return total
+            first: Side = "query" if joins(stage) else stage.side  # type: ignore[union-attr]
+            other: Side = "document" if joins(stage) and not entry.symmetric else first
+            rows = self._rows[entry.name][entry.positives == "all"]
+            read = reads_documents(stage, recipe.data_of(stage))
+            number = batch * (1 + entry.negatives)
+            columns = [
+                self._column(stage, first, entry, "query", batch),
+                self._column(stage, other, entry, "document", number, read=read),
+            ]
+            groups.append((rows and rows * entry.weight, columns))
+        return groups
 
-    def _seconds_of(
-        self, flops: float, side: Side, training: Training, length: float | None = None
-    ) -> float | None:
-        if self.measure is not None:
-            at = max(8, round(length or getattr(self.recipe, side).max_length))
-            key = (side, training, at)
-            if key not in self._speeds:
-                self._speeds[key] = self.measure(self.shapes[side], training, at)
-            speed = self._speeds[key]
-            return flops / speed.flops + trained_parameters(self.shapes[side], training) * speed.optimizer
-        peak = self.device.bf16 if training.bf16 else self.device.fp32
-        return None if peak is None else flops / (peak * 1e12 * self.mfu)
+    # -- operations and bytes --
+
+    def _setup_flops(self, stage: Stage, groups: list[tuple[float | None, list[Column]]]) -> float:
+        """Return the operations of encoding all texts of a stage with the encoder that teaches it."""
+        teacher: Side | None = None
+        if isinstance(stage, AlignStage) or reads_documents(stage, self.recipe.data_of(stage)):
+            teacher = "document"
+        elif isinstance(stage, ContrastiveStage):
+            teacher = stage.side if stage.mine is not None else None
+        elif getattr(stage, "kl_weight", 0.0) and getattr(stage, "teacher", None) in self.shapes:
+            teacher = stage.teacher  # type: ignore[union-attr]
+        if teacher is None:
+            return 0.0
+        columns = [column for _, columns in groups for column in columns]
+        texts = [(column.texts.number or 0.0, column.texts.mean) for column in columns]
+        return sum(forward_flops(self.shapes[teacher], n / self.launch.world, mean) for n, mean in texts)
+
+    def _retromae_flops(self, stage: RetroMAEStage) -> float:
+        """Return the operations per token of RetroMAE's head and decoder of one layer, forward and backward.
+
+        The head predicts the masked words from the encoder, and every token from the decoder.
+        """
+        width, vocabulary = self.shapes["query"].width, int(self.shapes["query"].config["vocab_size"])
+        head = 2 * (width**2 + width * vocabulary)
+        return 3 * ((1 + stage.encoder_mask) * head + 24 * width**2)
+
+    def _memory(
+        self, stage: Stage, trainings: dict[Side, Training], groups: list[list[Column]]
+    ) -> dict[str, float]:
+        """Return bytes by purpose, and `peak`; the largest data entry counts."""
+        world, zero = self.launch.world, self.launch.zero
+        trained = sum(trained_parameters(self.shapes[side], training) for side, training in trainings.items())
+        weights = 0.0
+        for side, training in trainings.items():
+            if stage.stage == "distill" and training.mode == "frozen":
+                continue  # the teacher leaves the device once its vectors are computed
+            adapter = trained_parameters(self.shapes[side], training) if training.mode == "lora" else 0
+            weights += count(self.shapes[side]).total * DTYPE_BYTES[training.dtype] + 4 * adapter
+        if isinstance(stage, RetroMAEStage):  # its decoder of one layer, and its head
+            extra = 13 * self.shapes["query"].width ** 2
+            weights, trained = weights + 4 * extra, trained + extra
+        gradients, moments = 4.0 * trained, 8.0 * trained
+        if zero is not None:
+            weights /= 2 if self.recipe.precision == "bf16" else 1
+            moments = 12.0 * trained / (world if zero else 1)
+            gradients /= world if zero > 1 else 1
+        parts = world * stage.gradient_accumulation
+        activations = max(self._activations(stage, trainings, columns, parts) for columns in groups)
+        loss = max(self._loss(stage, columns, parts) for columns in groups)
+        cached = any(training.gradcache for training in trainings.values())
+        if cached or stage.gradient_accumulation > 1:
+            alive = gradients + (max(activations, loss) if cached else activations + loss)
+        else:
+            alive = max(gradients, activations + loss)
+        return {
+            "weights": weights,
+            "optimizer": moments,
+            "gradients": gradients,
+            "activations": activations,
+            "loss": loss,
+            "peak": weights + moments + alive,
+        }
+
+    def _activations(
+        self, stage: Stage, trainings: dict[Side, Training], columns: list[Column], parts: int
+    ) -> float:
+        sizes = []
+        for side, training in trainings.items():
+            shape = self.shapes[side]
+            mine = [column for column in columns if column.side == side and not column.read]
+            if not mine:
+                continue
+            longest = math.ceil(max(column.texts.longest for column in mine))
+            most = math.ceil(max(column.rows for column in mine) / parts)
+            if training.mode == "frozen":
+                rows = min(TEACHER_BATCH, most)
+            elif training.gradcache:
+                rows = min(stage.mini_batch_size or most, most)
+                rows = min(rows, max(1, (stage.mini_batch_tokens or rows * longest) // longest))
+            else:
+                rows = math.ceil(sum(column.rows * column.texts.mean for column in mine) / longest / parts)
+            if isinstance(stage, RetroMAEStage):  # its decoder is one more layer
+                shape = shape.with_layers(shape.layers + 1)
+            value = float(pass_memory(shape, max(rows, 1), longest, training))
+            if isinstance(stage, RetroMAEStage):
+                logits = int(shape.config["vocab_size"]) * 10 * min(rows * longest, MAX_TARGETS)
+                value += logits + rows * longest * (5 * min(256, longest) + 3 * longest)
+            if training.mode == "full":  # gradient of the token embeddings, twice if passes are added
+                value += 4.0 * count(shape).embeddings * (2 if len(mine) > 1 or training.gradcache else 1)
+            sizes.append(value)
+        return max(sizes) if any(t.gradcache for t in trainings.values()) else sum(sizes)
+
+    def _loss(self, stage: Stage, columns: list[Column], parts: int) -> float:
+        """Return the bytes of scores and vectors, float32, in as many copies as are alive at once."""
+        if isinstance(stage, RetroMAEStage):
+            return 0.0
+        rows = stage.batch_size // parts
+        gathered = rows * self.launch.world
+        if isinstance(stage, AlignStage):
+            square = rows * gathered if stage.contrastive_weight else 0
+            return 4 * (3.0 * square + 2.25 * 2 * rows * self.recipe.dim)
+        texts = sum(column.rows for column in columns) / stage.batch_size * gathered
+        scores = min(rows * (texts - gathered), max(MAX_SCORES, texts - gathered))
+        of_scores, of_vectors = (7.0, 6.0) if getattr(stage, "kl_weight", 0.0) else (3.0, 5.0)
+        for name in ("learnable_temperature", "both_directions", "false_negative_margin"):
+            of_scores += getattr(stage, name, None) not in (None, False)
+        return 4 * (of_scores * scores + of_vectors * texts * self.recipe.dim)
+
+
+def _tokens(text: str) -> float:
+    """Estimate the number of tokens of a text, without special ones, from its characters."""
+    wide = sum("\u2e80" <= character <= "\uffef" for character in text)
+    return wide / WIDE_PER_TOKEN + (len(text) - wide) / OTHER_PER_TOKEN
+
+
+def _measured(texts: Any) -> Texts:
+    """Return the number of texts, and the tokens of evenly spaced ones."""
+    step = max(1, len(texts) // SAMPLE_TEXTS)
+    lengths = [_tokens(texts[row]) + 2 for row in range(0, len(texts), step)]
+    return Texts(len(texts), sum(lengths) / max(1, len(lengths)), max(lengths, default=0.0))
+
+
+def as_text(plans: list[StagePlan]) -> str:
+    """Return a plan for a terminal: a block per stage, and a total."""
+    lines = []
+    for stage in plans:
+        sides = ", ".join(
+            f"{side} {part['mode']} ({part['trained'] / 1e6:,.1f}M of {part['all'] / 1e6:,.1f}M trained, "
+            f"{part['dtype']})"
+            for side, part in stage.parameters.items()
+        )
+        parts = ", ".join(f"{name} {_bytes(value)}" for name, value in stage.memory.items() if value)
+        steps = "unknown" if stage.steps is None else f"{stage.steps:,}"
+        lines += [
+            f"{stage.name} ({stage.kind})",
+            f"  parameters  {sides}",
+            f"  steps       {steps} of {stage.tokens_per_step:,.0f} tokens",
+            f"  operations  {stage.flops_per_step / 1e12:.4g} TFLOP a step and device",
+            f"  memory      {parts}{'' if stage.fits else '  DOES NOT FIT'}",
+            f"  time        {_duration(stage.hours)}",
+            *(f"  note        {note}" for note in stage.notes),
+            "",
+        ]
+    hours = [stage.hours for stage in plans]
+    whole = None if None in hours else sum(value or 0.0 for value in hours)
+    return "\n".join([*lines, f"all stages: {_duration(whole)}"])
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 2**30:,.2f} GiB" if value >= 2**28 else f"{value / 2**20:,.1f} MiB"
+
+
+def _duration(hours: float | None) -> str:
+    if hours is None:
+        return "unknown"
+    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"

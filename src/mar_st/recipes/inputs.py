@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from mar_st.options import Settings
 
 Side: TypeAlias = Literal["query", "document"]
 Precision: TypeAlias = Literal["fp32", "bf16"]
-Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
-
 
 #: Seeds that all libraries take (numpy: 32 bits).
 Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
-class Strict(BaseModel):
+class Strict(Settings):
     """Immutable settings that forbid unknown keys and infinite numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -35,9 +35,7 @@ class TokenizerConfig(Strict):
     """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
 
     vocab_size: int = Field(gt=16, description="number of pieces, special tokens included")
-    max_token_length: int = Field(
-        default=4, ge=1, description="maximum number of characters per token; 1 is character-level"
-    )
+    max_token_length: int = Field(default=4, ge=1, description="maximum number of characters per token")
 
 
 class VocabularyCut(Strict):
@@ -55,20 +53,16 @@ class Backbone(Strict):
     source: str | None = Field(default=None, description="folder or Hub name of a pre-trained encoder")
     revision: str | None = Field(default=None, description="commit, tag or branch of a Hub name")
     vocabulary: VocabularyCut | None = Field(
-        default=None,
-        description="pieces of the source's vocabulary that are kept; it is cut before anything is trained",
+        default=None, description="pieces of the source's vocabulary that are kept"
     )
     config: dict[str, Any] | None = Field(
-        default=None,
-        description="configuration of an encoder with random weights: model_type, hidden_size, ...",
+        default=None, description="configuration of an encoder with random weights: model_type, ..."
     )
     tokenizer: TokenizerConfig | None = Field(
         default=None, description="settings of a tokenizer trained for the encoder of 'config'"
     )
     tokenizer_data: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="data entries whose texts the tokenizer is trained on; default: all",
+        default=None, min_length=1, description="data entries the tokenizer is trained on; default: all"
     )
     layers_of_document: tuple[int, ...] | None = Field(
         default=None, description="layers that are kept in a copy of the document encoder (KALE, Wang & Lyu)"
@@ -91,30 +85,18 @@ class Backbone(Strict):
         "for queries, lasttoken for documents",
     )
     projection: int | None = Field(
-        default=None,
-        gt=0,
-        description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
+        default=None, gt=0, description="width of a linear layer after pooling (HotelMatch, LEAF)"
     )
-    max_length: int = Field(
-        default=512, ge=8, description="maximum number of tokens per text; longer texts are cut"
-    )
+    max_length: int = Field(default=512, ge=8, description="maximum number of tokens per text")
     dropout: float | None = Field(
         default=None,
         ge=0,
         lt=1,
-        description="probability of every dropout of the encoder while it trains; default: as it is stored. "
-        "0 suits encoders that learn fixed vectors, and saves a CPU a quarter of the time",
+        description="probability of every dropout of the encoder while it trains; default: as it is stored",
     )
-    dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
-        default=None,
-        description="dtype of the weights while they are frozen or carry LoRA; default: as stored. "
-        "Weights that are trained themselves are float32",
-    )
-    attn_implementation: Attention | None = Field(
-        default=None,
-        description="attention implementation of transformers; default: its own choice (sdpa where the model "
-        "has it)",
-    )
+    attn_implementation: (
+        Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"] | None
+    ) = Field(default=None, description="attention of transformers; default: its own choice")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -125,20 +107,16 @@ class Backbone(Strict):
                 "'layers_of_document' (layers of the other side)"
             )
         if (self.config is None) != (self.tokenizer is None):
-            raise ValueError(
-                "give 'tokenizer' together with 'config', and leave it out with a 'source', which has its own"
-            )
+            raise ValueError("'tokenizer' goes together with 'config'; a 'source' has its own")
         if self.tokenizer_data is not None and self.tokenizer is None:
-            raise ValueError("'tokenizer_data' needs 'tokenizer'; give both or neither")
+            raise ValueError("'tokenizer_data' needs 'tokenizer'")
         if self.context_means is not None and not (self.layers_of_document or (0,))[0]:
             raise ValueError(
                 "'context_means' replace the embeddings below 'layers_of_document', whose first layer must "
                 "be 1 or higher"
             )
         if self.bigrams is not None and self.context_means is None:
-            raise ValueError(
-                "'bigrams' are averaged over the texts of 'context_means'; name its data entries"
-            )
+            raise ValueError("'bigrams' are averaged over the texts of 'context_means'; name these")
         if self.vocabulary is not None and self.source is None:
             raise ValueError("'vocabulary' cuts that of a 'source'; give it there")
         if self.config is not None and "model_type" not in self.config:
@@ -148,9 +126,7 @@ class Backbone(Strict):
             raise ValueError(f"'hidden_size' of 'config' is a whole number above 0; got {size!r}")
         layers = self.layers_of_document
         if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
-            raise ValueError(
-                f"'layers_of_document' names layers, counted from 0, each once; got {list(layers)}"
-            )
+            raise ValueError(f"'layers_of_document' names layers from 0, each once; got {list(layers)}")
         return self
 
     @property
@@ -167,36 +143,28 @@ class Data(Strict):
         description="JSONL, CSV, TSV or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'"
     )
     form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
-        default="auto",
-        description="form of the rows; 'auto': recognised by the columns; 'texts': a column 'text', for "
-        "stages that need no pairs",
+        default="auto", description="form of the rows; 'auto': recognised by the columns"
     )
     columns: dict[str, str] = Field(
         default_factory=dict, description="columns of the file by our names; one of them may be given twice"
     )
     where: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="values by column; only rows whose column has one of them are kept"
+        default_factory=dict, description="values by column; only rows with one of them are kept"
     )
     limit: int | None = Field(default=None, gt=0, description="maximum number of rows, drawn with the seed")
     expected_rows: int | None = Field(
-        default=None, gt=0, description="number of rows that 'mar plan' assumes if the data are not available"
+        default=None, gt=0, description="number of rows that 'mar plan' assumes if the data are missing"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
     negatives: int = Field(default=1, ge=0, description="number of hard negatives that are read per row")
     missing_negatives: Literal["refuse", "batch"] = Field(
         default="refuse",
-        description="treatment of rows without a hard negative: 'refuse', an error; 'batch', documents of "
-        "the other rows of the batch",
+        description="rows without a hard negative: 'refuse', an error; 'batch', documents of other rows",
     )
-    positives: Literal["one", "all", "one-per-epoch"] = Field(
-        default="all",
-        description="rows per query: 'all', one for each positive; 'one', one for a positive that is drawn "
-        "once; 'one-per-epoch', one for a positive that is drawn for every epoch, and the hard negatives "
-        "with it",
+    positives: Literal["one", "all"] = Field(
+        default="all", description="rows per query: one for each positive, or one for a drawn positive"
     )
-    symmetric: bool = Field(
-        default=False, description="symmetry of the pairs: both columns are queries (STS)"
-    )
+    symmetric: bool = Field(default=False, description="both columns are queries (STS)")
     prompt: str = Field(default="query", description="name of the prompt put before a query")
     role: Literal["query", "document"] | None = Field(
         default=None, description="side that the texts belong to; only for form 'texts'"
@@ -208,18 +176,16 @@ class Data(Strict):
     )
 
     @model_validator(mode="after")
-    def _role(self) -> Self:
+    def _possible(self) -> Self:
         if (self.form == "texts") != (self.role is not None):
             raise ValueError("form 'texts' needs a 'role' (query or document), and other forms have none")
-        return self
-
-    @model_validator(mode="after")
-    def _instruction(self) -> Self:
-        if self.instruction and self.form == "texts":
+        if not self.instruction:
+            return self
+        if self.form == "texts":
             raise ValueError("'instruction' is for pairs, not for form 'texts'; leave it out")
-        if self.instruction and "{instruction}" not in self.instruction:
+        if "{instruction}" not in self.instruction:
             raise ValueError("'instruction' says where the text goes, for instance '{instruction}\\nQuery: '")
-        if self.instruction and self.prompt:
+        if self.prompt:
             raise ValueError("a row's instruction takes the place of the prompt; write prompt: '' as well")
         return self
 
@@ -227,21 +193,11 @@ class Data(Strict):
 class Evaluation(Strict):
     """Scores while a stage trains: on a development set, or on tasks of mteb."""
 
-    path: str | None = Field(
-        default=None,
-        description="development set: folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'",
-    )
-    tasks: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="names of mteb tasks, each with its own main score"
-    )
+    path: str | None = Field(default=None, description="development set: folder in the Hub layout")
+    tasks: tuple[str, ...] | None = Field(default=None, min_length=1, description="names of mteb tasks")
     split: str = Field(default="test", description="split of the development set in 'path'")
     every: int = Field(default=500, gt=0, description="optimiser steps between two evaluations")
     metric: str = Field(default="ndcg@10", description="metric on the development set in 'path'")
-    patience: int | None = Field(
-        default=None,
-        gt=0,
-        description="number of evaluations without a new best score after which a stage ends",
-    )
     keep: Literal["last", "best"] = Field(
         default="last", description="weights that a stage leaves: the last, or those with the best score"
     )
@@ -249,21 +205,5 @@ class Evaluation(Strict):
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.path is None) == (self.tasks is None):
-            raise ValueError(
-                "give either 'path' (a development set) or 'tasks' (names of mteb tasks), not both"
-            )
+            raise ValueError("give either 'path' (a development set) or 'tasks' (names of mteb tasks)")
         return self
-
-    @property
-    def decides(self) -> bool:
-        """Return True if the scores decide which weights a stage leaves."""
-        return self.patience is not None or self.keep == "best"
-
-    @property
-    def label(self) -> str:
-        """Return a readable name of the evaluation."""
-        return (
-            f"`{self.path}` ({self.split})"
-            if self.path is not None
-            else f"mteb: {', '.join(self.tasks or ())}"
-        )

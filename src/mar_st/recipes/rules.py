@@ -1,11 +1,9 @@
-"""Rules that follow from a recipe: the encoders a stage trains, the data it reads, the files it needs."""
+"""Rules that follow from a recipe: the encoders a stage trains, and the data it reads."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.errors import MarError
 from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -16,8 +14,10 @@ if TYPE_CHECKING:
 #: Maximum texts over which hidden states are averaged, see `Backbone.context_means`.
 CONTEXT_TEXTS = 32_768
 
-#: Head and decoder of a finished `retromae` stage, beside its model.
-HEAD_FILE = "retromae.safetensors"
+
+def joins(stage: Stage) -> bool:
+    """Return True if a stage works on both encoders in one space, so that its result is a MAR."""
+    return isinstance(stage, AlignStage | JointStage)
 
 
 def trained_sides(stage: Stage) -> tuple[Side, ...]:
@@ -30,9 +30,14 @@ def trained_sides(stage: Stage) -> tuple[Side, ...]:
     return (stage.side,)
 
 
-def joins(stage: Stage) -> bool:
-    """Return True if a stage works on both encoders in one space, so that its result is a MAR."""
-    return isinstance(stage, AlignStage | JointStage)
+def used_sides(stage: Stage) -> tuple[Side, ...]:
+    """Return the encoders of the recipe that a stage trains or learns from."""
+    if joins(stage):
+        return ("query", "document")
+    sides: list[Side] = [stage.side]  # type: ignore[union-attr]
+    if stage.stage == "distill" and stage.teacher_source is None:
+        sides.append(stage.teacher)  # type: ignore[arg-type]
+    return tuple(sides)
 
 
 def projects(recipe: Recipe, stage: Stage) -> bool:
@@ -84,30 +89,3 @@ def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
     """Return the data entries whose texts the tokenizer of a random backbone is trained on."""
     named = backbone.tokenizer_data
     return tuple(entry for entry in recipe.data if named is None or entry.name in named)
-
-
-def averages(recipe: Recipe, stage: Stage) -> bool:
-    """Return True if the query encoder of a stage starts from mean hidden states of the document encoder.
-
-    It does so in the first stage that uses it; later stages start from the encoder that this one trained.
-    """
-    if recipe.query is None or recipe.query.context_means is None:
-        return False
-    first = next((one for one in recipe.stages if joins(one) or "query" in trained_sides(one)), None)
-    return stage == first
-
-
-def head_file(path: str | Path) -> Path:
-    """Return the `retromae.safetensors` that `resume_head` names.
-
-    Raises:
-        MarError: The file does not exist.
-    """
-    file = Path(path).expanduser()
-    file = file / HEAD_FILE if file.is_dir() else file
-    if not file.is_file():
-        raise MarError(
-            f"resume_head {path}: there is no {file}. Give the folder of a finished retromae stage, for "
-            "instance runs/NAME/01-retromae."
-        )
-    return file

@@ -49,17 +49,9 @@ class Recipe(Strict):
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="name of the recipe and its run folder")
-    description: str = Field(
-        min_length=1, description="one-line summary for `mar recipes` and the model card"
-    )
-    licence: str | None = Field(
-        default=None,
-        min_length=1,
-        description="licence of the trained weights, as the Hub spells it: apache-2.0",
-    )
-    languages: tuple[str, ...] = Field(
-        default=(), description="languages of the texts, as the Hub spells them: zh, en"
-    )
+    description: str = Field(min_length=1, description="one line for `mar recipes` and the model card")
+    licence: str | None = Field(default=None, min_length=1, description="licence as the Hub spells it")
+    languages: tuple[str, ...] = Field(default=(), description="languages as the Hub spells them: zh, en")
     released: date | None = Field(default=None, description="day on which the weights were published")
     seed: Seed = Field(default=42, description="seed of random weights, of the order of rows and of dropout")
     dim: int = Field(gt=0, description="width of the finished model's vectors")
@@ -78,14 +70,11 @@ class Recipe(Strict):
         description="precision of the computation; bf16: autocast over float32 weights. A CPU without "
         "instructions for bfloat16 computes in float32",
     )
-    compile: bool = Field(
-        default=False, description="compilation of the encoders with torch.compile while they are trained"
-    )
+    compile: bool = Field(default=False, description="training with torch.compile")
     workers: int | None = Field(
         default=None,
         ge=0,
-        description="processes per device that read and tokenise batches ahead; the batches are the same. "
-        "Default: up to 4 on a GPU, 0 on a CPU",
+        description="processes per device that tokenise ahead; default: 4 on a GPU, 0 on a CPU",
     )
     storage_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         default=None, description="dtype of the finished model's weights; default: as they were trained"
@@ -100,9 +89,7 @@ class Recipe(Strict):
     stages: tuple[Stage, ...] = Field(
         min_length=1, description="training stages in order: retromae, contrastive, align or distill, joint"
     )
-    evaluation: Evaluation | None = Field(
-        default=None, description="scores on a development set or on mteb tasks while a stage trains"
-    )
+    evaluation: Evaluation | None = Field(default=None, description="scores while a stage trains")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -112,10 +99,8 @@ class Recipe(Strict):
                 raise ValueError(f"two {what} entries are called {twice[0]!r}; names must differ")
         self._check_sides()
         self._check_widths()
-        self._check_dtypes()
-        self._check_data()
-        self._check_bigrams()
-        self._check_mining()
+        self._check_names()
+        self._check_forms()
         kinds = [stage.stage for stage in self.stages]
         ranks = [STAGE_RANKS[kind] for kind in kinds]
         if ranks != sorted(ranks):
@@ -128,20 +113,23 @@ class Recipe(Strict):
         """Return True if the result is a MAR, with two encoders."""
         return self.stages[-1].stage in ("align", "joint")
 
+    @property
+    def backbones(self) -> dict[Side, Backbone]:
+        """Return the backbones that the recipe has, by side."""
+        sides: dict[Side, Backbone | None] = {"query": self.query, "document": self.document}
+        return {side: backbone for side, backbone in sides.items() if backbone is not None}
+
     def _check_sides(self) -> None:
-        sides = {"query": self.query, "document": self.document}
-        present = {side for side, backbone in sides.items() if backbone is not None}
+        present = set(self.backbones)
         if not present:
             raise ValueError("give a 'query' backbone, a 'document' backbone, or both")
         for stage in self.stages:
-            if isinstance(stage, AlignStage | JointStage):
-                needed = {"query", "document"}
-            elif isinstance(stage, DistillStage) and stage.teacher in sides:
-                needed = {stage.side, stage.teacher}
-                if len(needed) == 1:
+            joins = isinstance(stage, AlignStage | JointStage)
+            needed = {"query", "document"} if joins else {stage.side}
+            if isinstance(stage, DistillStage) and stage.teacher_source is None:
+                if stage.teacher == stage.side:
                     raise ValueError(f"stage {stage.name}: the teacher is the student itself")
-            else:
-                needed = {stage.side}
+                needed.add(stage.teacher)
             if needed - present:
                 raise ValueError(f"stage {stage.name} needs a {sorted(needed - present)[0]!r} backbone")
         if self.document is not None and self.document.layers_of_document is not None:
@@ -152,11 +140,7 @@ class Recipe(Strict):
             raise ValueError("normalise: false is for symmetric recipes; a MAR's vectors are normalised")
 
     def _check_widths(self) -> None:
-        widths = {
-            side: backbone.width
-            for side, backbone in (("query", self.query), ("document", self.document))
-            if backbone is not None
-        }
+        widths = {side: backbone.width for side, backbone in self.backbones.items()}
         if widths.get("query") not in (None, self.dim):
             raise ValueError(
                 f"dim is {self.dim} but the query encoder has width {widths['query']}; they must be equal"
@@ -170,78 +154,54 @@ class Recipe(Strict):
             if dims and limit is not None and max(dims) > limit:
                 raise ValueError(f"stage {stage.name}: dims {dims} exceed the width {limit}")
 
-    def _check_dtypes(self) -> None:
-        for side, backbone in (("query", self.query), ("document", self.document)):
-            dtype = backbone.dtype if backbone is not None else None
-            if self.precision == "fp32" and dtype not in (None, "float32"):
-                raise ValueError(
-                    f"{side}: dtype {dtype} loses precision without any gain, because precision fp32 "
-                    "computes in float32; set precision: bf16, or leave dtype out"
-                )
-
-    def _check_data(self) -> None:
+    def _check_names(self) -> None:
+        """Refuse names of prompts and data entries that do not exist."""
         missing = sorted({d.prompt for d in self.data if d.prompt and d.form != "texts"} - set(self.prompts))
         # A source may have its own prompts; a run checks them before it starts.
-        sources = any(backbone is not None and backbone.source for backbone in (self.query, self.document))
-        if missing and not sources:
+        if missing and not any(backbone.source for backbone in self.backbones.values()):
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
-        forms = {entry.name: entry.form for entry in self.data}
-        for side, backbone in (("query", self.query), ("document", self.document)):
-            for field in ("tokenizer_data", "context_means"):
-                unknown = sorted(set(getattr(backbone, field, None) or ()) - set(forms))
-                if unknown:
-                    raise ValueError(
-                        f"{side}: {field}: {unknown[0]!r} is not a data entry; choose from {', '.join(forms)}"
-                    )
-        for stage in self.stages:
-            unknown = sorted(set(stage.data or ()) - set(forms))
+        entries = [entry.name for entry in self.data]
+        named = {f"stage {stage.name}": stage.data for stage in self.stages}
+        for side, backbone in self.backbones.items():
+            named |= {f"{side}: tokenizer_data": backbone.tokenizer_data}
+            named |= {f"{side}: context_means": backbone.context_means}
+        for where, names in named.items():
+            unknown = sorted(set(names or ()) - set(entries))
             if unknown:
                 raise ValueError(
-                    f"stage {stage.name}: {unknown[0]!r} is not a data entry; choose from {', '.join(forms)}"
+                    f"{where}: {unknown[0]!r} is not a data entry; choose from {', '.join(entries)}"
                 )
-            if stage.mini_batch_size is not None and stage.mini_batch_size > stage.batch_size:
-                raise ValueError(f"stage {stage.name}: mini_batch_size exceeds batch_size")
-            if isinstance(stage, DistillStage | JointStage) and stage.taught:
-                self._check_groups(stage)
-            if not isinstance(stage, RetroMAEStage | AlignStage):
-                texts = [name for name in stage.data or () if forms[name] == "texts"]
-                if texts:
-                    raise ValueError(
-                        f"stage {stage.name} needs pairs; the data {texts[0]!r} are single texts"
-                    )
-                if all(form == "texts" for form in forms.values()):
-                    raise ValueError(f"stage {stage.name} needs pairs; all data are single texts")
 
-    def _check_mining(self) -> None:
+    def _check_forms(self) -> None:
+        """Refuse data that a stage cannot use."""
         for stage in self.stages:
-            if not isinstance(stage, ContrastiveStage) or stage.mine is None:
+            if isinstance(stage, RetroMAEStage) and self.query is not None and self.query.bigrams:
+                raise ValueError(f"stage {stage.name}: RetroMAE does not read the 'bigrams' of the encoder")
+            if isinstance(stage, RetroMAEStage | AlignStage):
                 continue
-            other = next((e for e in self.data_of(stage) if e.form not in ("auto", "triples")), None)
-            if other is not None:
-                raise ValueError(
-                    f"stage {stage.name}: 'mine' needs triples; the data {other.name!r} are {other.form}"
-                )
-
-    def _check_bigrams(self) -> None:
-        if self.query is None or self.query.bigrams is None:
-            return
-        for stage in self.stages:
-            if isinstance(stage, RetroMAEStage):
-                raise ValueError(
-                    f"stage {stage.name}: RetroMAE reads only token embeddings, without the query encoder's "
-                    "'bigrams'; leave out one of the two"
-                )
+            entries = self.data_of(stage)
+            texts = [entry.name for entry in entries if entry.form == "texts"]
+            if texts or not entries:
+                which = f"the data {texts[0]!r}" if texts else "all data"
+                raise ValueError(f"stage {stage.name} needs pairs; {which} are single texts")
+            if isinstance(stage, ContrastiveStage) and stage.mine is not None:
+                other = next((entry for entry in entries if entry.form not in ("auto", "triples")), None)
+                if other is not None:
+                    raise ValueError(
+                        f"stage {stage.name}: 'mine' needs triples; the data {other.name!r} are {other.form}"
+                    )
+            if isinstance(stage, DistillStage | JointStage) and stage.kl_weight:
+                self._check_groups(stage)
 
     def _check_groups(self, stage: DistillStage | JointStage) -> None:
         if stage.kl_scope != "group" and stage.cross_encoder is None:
             return
         what = "kl_scope: group" if stage.cross_encoder is None else "a cross-encoder"
-        advice = "" if stage.cross_encoder else ", or kl_scope: batch"
         for entry in self.data_of(stage):
             if not (entry.negatives if stage.negatives is None else stage.negatives):
                 raise ValueError(
                     f"stage {stage.name}: {what} compares a query's own documents, but {entry.name!r} has "
-                    f"only one document per query (negatives: 0). Give negatives{advice}."
+                    "only one document per query (negatives: 0). Give negatives, or kl_scope: batch."
                 )
 
     def data_of(self, stage: Stage) -> tuple[Data, ...]:

@@ -8,20 +8,11 @@ from pydantic import Field, model_validator
 
 from mar_st.recipes.inputs import Dims, Seed, Side, Strict
 
-__all__ = [
-    "CROSS_ENCODER_PREFIX",
-    "STAGE_RANKS",
-    "AlignStage",
-    "ContrastiveStage",
-    "DistillStage",
-    "JointStage",
-    "Mining",
-    "RetroMAEStage",
-    "Stage",
-]
-
 #: A later kind builds on what the earlier ones trained; kinds of one rank may follow each other in any order.
 STAGE_RANKS = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
+
+#: Goes before the name of a cross-encoder in `teacher`.
+CROSS_ENCODER_PREFIX = "cross-encoder:"
 
 
 class _Stage(Strict):
@@ -30,9 +21,7 @@ class _Stage(Strict):
         default=None, min_length=1, description="names of the data entries to train on; default: all that fit"
     )
     epochs: float = Field(default=1.0, gt=0, description="passes over the data; fractions are allowed")
-    max_steps: int | None = Field(
-        default=None, gt=0, description="number of optimiser steps, instead of epochs"
-    )
+    max_steps: int | None = Field(default=None, gt=0, description="optimiser steps, instead of epochs")
     batch_size: int = Field(gt=1, description="texts or triples per optimiser step, over all devices")
     mini_batch_size: int | None = Field(
         default=None, gt=0, description="rows encoded at a time by GradCache; same gradients, less memory"
@@ -40,8 +29,7 @@ class _Stage(Strict):
     mini_batch_tokens: int | None = Field(
         default=None,
         ge=16,
-        description="tokens encoded at a time by GradCache, with padding, so that passes of short texts hold "
-        "more; with or without mini_batch_size",
+        description="tokens, with padding, encoded at a time by GradCache: passes of short texts hold more",
     )
     gradient_accumulation: int = Field(
         default=1, gt=0, description="number of passes per optimiser step; rows are compared within a pass"
@@ -51,28 +39,18 @@ class _Stage(Strict):
         default="linear", description="course of the learning rate after the warm-up"
     )
     warmup_ratio: float = Field(
-        default=0.05,
-        ge=0,
-        lt=1,
-        description="share of the steps in which the learning rate rises to its peak",
+        default=0.05, ge=0, lt=1, description="share of the steps in which the learning rate rises"
     )
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="weight decay of AdamW; scalars and biases have none"
-    )
-    max_grad_norm: float = Field(
-        default=1.0, gt=0, description="maximum norm of the gradients, to which they are clipped"
-    )
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay of AdamW")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="norm to which gradients are clipped")
     batches: Literal["one-source", "mixed"] = Field(
         default="one-source", description="origin of the rows of a batch: one data entry, or several"
     )
     length_groups: int = Field(
-        default=0,
-        ge=0,
-        description="number of batches that are sorted by length together, which saves padding; 0: none",
+        default=0, ge=0, description="batches sorted by length together, which saves padding; 0: none"
     )
     gradient_checkpointing: bool = Field(
-        default=False,
-        description="recomputation of activations in the backward pass, which needs less memory",
+        default=False, description="recomputation of activations in the backward pass: less memory"
     )
     seed: Seed | None = Field(
         default=None,
@@ -80,10 +58,13 @@ class _Stage(Strict):
         "has its own",
     )
 
-    @property
-    def gradcache(self) -> bool:
-        """Return True if texts are encoded a few at a time (GradCache)."""
-        return self.mini_batch_size is not None or self.mini_batch_tokens is not None
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if (self.mini_batch_size or 0) > self.batch_size:
+            raise ValueError(f"stage {self.name}: mini_batch_size exceeds batch_size")
+        if self.batch_size % self.gradient_accumulation:
+            raise ValueError(f"stage {self.name}: batch_size is not a multiple of gradient_accumulation")
+        return self
 
 
 class RetroMAEStage(_Stage):
@@ -91,48 +72,31 @@ class RetroMAEStage(_Stage):
 
     stage: Literal["retromae"] = Field(description="type of the stage, which decides its other fields")
     side: Literal["query"] = Field(default="query", description="encoder that is pre-trained")
-    encoder_mask: float = Field(
-        default=0.3, gt=0, lt=1, description="share of the tokens that are masked for the encoder"
-    )
+    encoder_mask: float = Field(default=0.3, gt=0, lt=1, description="share of words the encoder predicts")
     decoder_mask: float = Field(
         default=0.5, gt=0, lt=1, description="share of the tokens that each row of the decoder does not see"
-    )
-    mask_replacement: Literal["80-10-10", "mask"] = Field(
-        default="80-10-10",
-        description="input of the encoder in place of a masked token: the mask token, a random one or the "
-        "token itself in these shares (BERT, RetroMAE); or always the mask token",
-    )
-    resume_head: str | None = Field(
-        default=None,
-        description="earlier stage, or its retromae.safetensors, that head and decoder are initialised from",
     )
 
     @model_validator(mode="after")
     def _one_split(self) -> Self:
-        if self.mini_batch_tokens is not None:
+        if self.mini_batch_size is not None or self.mini_batch_tokens is not None:
             raise ValueError(
-                "mini_batch_tokens (GradCache) is for stages that compare texts; give mini_batch_size"
+                "GradCache (mini_batch_size, mini_batch_tokens) is for stages that compare texts; give "
+                "gradient_accumulation"
             )
-        if self.mini_batch_size is not None and self.gradient_accumulation > 1:
-            raise ValueError("mini_batch_size and gradient_accumulation both split the batch; give one")
         return self
 
 
-class _Contrastive(_Stage):
-    temperature: float = Field(gt=0, description="divisor of the scores before the softmax")
+class _TokenDropout(Strict):
     token_dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
+        default=0.0, ge=0, lt=1, description="share of a text's tokens that are hidden, drawn again each time"
     )
+
+
+class _Contrastive(_Stage, _TokenDropout):
+    temperature: float = Field(gt=0, description="divisor of the scores before the softmax")
     negatives: int | None = Field(
-        default=None,
-        ge=0,
-        description="number of hard negatives per row, in place of the one in the data entries",
-    )
-    cross_device_negatives: bool = Field(
-        default=True, description="comparison of queries with the documents of all devices"
+        default=None, ge=0, description="hard negatives per row, in place of the number in the data entries"
     )
     false_negative_margin: float | None = Field(
         default=None,
@@ -141,32 +105,22 @@ class _Contrastive(_Stage):
     )
 
 
-class _LoRA(Strict):
+class _Tuning(Strict):
     lora_r: int | None = Field(
         default=None, gt=0, description="rank of the LoRA adapter; without it all weights are trained"
     )
     lora_alpha: int = Field(default=64, gt=0, description="scale of the LoRA adapter, divided by its rank")
     lora_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the LoRA adapter")
-    lora_targets: tuple[str, ...] | None = Field(
-        default=None,
-        description="names of the layers that get a LoRA adapter; default: every linear layer of MAR",
-    )
-    lora_merge_dtype: Literal["stored", "float32"] = Field(
-        default="stored",
-        description="dtype of the encoder once the adapter is merged: 'stored' rounds the sum to the dtype "
-        "in which its weights are stored, 'float32' keeps all of it for the stages that follow, until "
-        "'storage_dtype'",
-    )
-
-
-class _StartShare(Strict):
     start_share: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="share of the stage's initial weights in its final ones (WiSE-FT: 0.5), so that the "
-        "encoder forgets less",
+        description="share of the stage's initial weights in its final ones (WiSE-FT: 0.5)",
     )
+    both_directions: bool = Field(
+        default=False, description="contrastive loss that also ranks the queries for each document"
+    )
+    dims: Dims = Field(default=(), description="Matryoshka dimensions; empty: only the full width")
 
 
 class Mining(Strict):
@@ -177,40 +131,20 @@ class Mining(Strict):
 
     range_min: int = Field(default=0, ge=0, description="number of best-ranked candidates that are skipped")
     range_max: int = Field(default=100, gt=0, description="last rank of a candidate")
-    absolute_margin: float | None = Field(
-        default=None, description="amount by which a candidate scores below the lowest positive, at least"
-    )
     relative_margin: float | None = Field(
         default=None,
         description="share of the positive's score by which a candidate scores below it, at least; 0.05 is "
         "NV-Retriever's TopK-PercPos 95 %",
     )
-    max_score: float | None = Field(default=None, description="highest score of a candidate")
-    min_score: float | None = Field(default=None, description="lowest score of a candidate")
-    near_duplicate: float | None = Field(
-        default=0.8,
-        gt=0,
-        le=1,
-        description="Jaccard similarity of character 3-grams with the query or a positive from which a "
-        "candidate is dropped; null: no candidate is dropped",
-    )
-    sampling_strategy: Literal["random", "top"] = Field(
-        default="random", description="choice among the remaining candidates"
-    )
 
 
-class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
+class ContrastiveStage(_Contrastive, _Tuning):
     """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
 
     stage: Literal["contrastive"] = Field(description="type of the stage, which decides its other fields")
     side: Side = Field(description="encoder that is trained: query or document")
     learnable_temperature: bool = Field(
         default=False, description="training of the temperature together with the weights"
-    )
-    dims: Dims = Field(default=(), description="Matryoshka dimensions; empty: only the full width")
-    both_directions: bool = Field(
-        default=False,
-        description="contrastive loss in both directions, which also ranks the queries for each document",
     )
     mine: Mining | None = Field(
         default=None,
@@ -223,30 +157,20 @@ class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
             raise ValueError(f"a learnable temperature starts from 0.001 to 1; got {self.temperature}")
         if self.mine is None:
             return self
-        if not self.negatives:
-            raise ValueError("mine needs the number of hard negatives per query; give negatives, e.g. 1")
-        if self.mine.range_max - self.mine.range_min < self.negatives:
+        if not self.negatives or self.mine.range_max - self.mine.range_min < self.negatives:
             raise ValueError(
-                f"mine: range_min {self.mine.range_min} and range_max {self.mine.range_max} leave fewer than "
-                f"the {self.negatives} negatives asked for"
+                f"mine chooses 'negatives' hard negatives per query of the ranks above range_min up to "
+                f"range_max; got {self.negatives} of {self.mine.range_max - self.mine.range_min}"
             )
         return self
 
 
-class AlignStage(_Stage):
+class AlignStage(_Stage, _TokenDropout):
     """Stage I: query encoder towards the frozen document encoder, every text paired with itself."""
 
     stage: Literal["align"] = Field(description="type of the stage, which decides its other fields")
     temperature: float = Field(default=0.1, gt=0, description="temperature of the contrastive loss")
-    token_dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
-    )
-    contrastive_weight: float = Field(
-        default=1.0, ge=0, description="weight of the contrastive loss, Asym-InfoNCE"
-    )
+    contrastive_weight: float = Field(default=1.0, ge=0, description="weight of Asym-InfoNCE")
     mse_weight: float = Field(
         default=1.0, ge=0, description="weight of the squared distance to the document encoder's vector"
     )
@@ -254,9 +178,7 @@ class AlignStage(_Stage):
     kl_weight: float = Field(
         default=0.0, ge=0, description="weight of the KL divergence over embedding dimensions (KALE)"
     )
-    kl_temperature: float = Field(
-        default=1.0, gt=0, description="temperature of the KL divergence over embedding dimensions"
-    )
+    kl_temperature: float = Field(default=1.0, gt=0, description="temperature of that KL divergence")
     vectors: Literal["normalised", "raw"] = Field(
         default="normalised",
         description="vectors that the losses compare: 'normalised', those of the shared space (MAR, LEAF); "
@@ -291,10 +213,6 @@ class AlignStage(_Stage):
         return self
 
 
-#: Goes before the name of a cross-encoder in `teacher`.
-CROSS_ENCODER_PREFIX = "cross-encoder:"
-
-
 class _Taught(Strict):
     """A stage that learns the scores of a teacher."""
 
@@ -319,16 +237,14 @@ class _Taught(Strict):
     @property
     def cross_encoder(self) -> str | None:
         """Return the folder or Hub name of the cross-encoder that teaches, if there is one."""
-        if not self.teacher.startswith(CROSS_ENCODER_PREFIX):
-            return None
-        return self.teacher.removeprefix(CROSS_ENCODER_PREFIX)
+        is_one = self.teacher.startswith(CROSS_ENCODER_PREFIX)
+        return self.teacher.removeprefix(CROSS_ENCODER_PREFIX) if is_one else None
 
     @property
     def teacher_source(self) -> str | None:
         """Return the folder or Hub name of the teacher; `None` if it is a side of the recipe."""
-        if self.teacher in ("query", "document"):
-            return None
-        return self.teacher.removeprefix(CROSS_ENCODER_PREFIX)
+        own = self.teacher in ("query", "document")
+        return None if own else self.teacher.removeprefix(CROSS_ENCODER_PREFIX)
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
@@ -346,13 +262,8 @@ class DistillStage(_Contrastive, _Taught):
         default=1.0, gt=0, description="weight of the KL divergence from the teacher's scores"
     )
 
-    @property
-    def taught(self) -> bool:
-        """Return True if the stage learns from a teacher."""
-        return True
 
-
-class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
+class JointStage(_Contrastive, _Tuning, _Taught):
     """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given.
 
     With `kl_weight` they also learn the scores of a teacher: of the document encoder at the start of the
@@ -360,10 +271,6 @@ class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
     """
 
     stage: Literal["joint"] = Field(description="type of the stage, which decides its other fields")
-    both_directions: bool = Field(
-        default=False,
-        description="contrastive loss in both directions, which also ranks the queries for each document",
-    )
     kl_weight: float = Field(
         default=0.0, ge=0, description="weight of the KL divergence from the teacher's scores; 0: no teacher"
     )
@@ -371,7 +278,6 @@ class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
     document_learning_rate: float | None = Field(
         default=None, gt=0, description="peak learning rate of the document encoder; default: learning_rate"
     )
-    dims: Dims = Field(default=(), description="Matryoshka dimensions of the shared space")
 
     @model_validator(mode="after")
     def _frozen(self) -> Self:
@@ -382,11 +288,6 @@ class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
         if not self.kl_weight + self.contrastive_weight:
             raise ValueError("kl_weight and contrastive_weight are both zero; give at least one")
         return self
-
-    @property
-    def taught(self) -> bool:
-        """Return True if the stage learns from a teacher."""
-        return self.kl_weight > 0
 
 
 Stage: TypeAlias = Annotated[

@@ -16,38 +16,28 @@ from typing import TYPE_CHECKING, Any
 from mar_st.data import data_digest, vocabulary_cut
 from mar_st.model.digest import model_digest
 from mar_st.recipes.rules import (
-    head_file,
     joins,
     projects,
-    reads_documents,
     renormalises_prefixes,
     stage_entries,
     stage_seed,
     tokenizer_entries,
     trained_sides,
+    used_sides,
 )
-from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic import BaseModel
-
-    from mar_st.recipes.schema import Backbone, Recipe, Side, Stage
+    from mar_st.recipes.schema import Recipe, Side, Stage
 
 #: Incremented when a change of the code makes the same settings train other weights.
-FORMAT = 2
+FORMAT = 3
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
 #: Settings of a data entry that decide which rows are read. The digest covers the content instead of these.
-_READING_SETTINGS = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
-#: Settings that were added later, with the defaults that train the same weights as before.
-_LATER_SETTINGS: dict[str, Any] = {
-    "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None, "dropout": None,
-    "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
-    "missing_negatives": "refuse", "mine": None,
-}  # fmt: skip
-#: Settings of a backbone that are part of its origin instead, see `_backbone`.
+_READING_SETTINGS = {"path", "form", "columns", "where", "limit", "expected_rows"}
+#: Settings of a backbone that are part of its origin instead, see `_encoder`.
 _ORIGIN_SETTINGS = {
     "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
     "context_means", "bigrams", "projection",
@@ -64,30 +54,10 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
     trained: dict[Side, str] = {}
     digests = []
     for stage in recipe.stages:
-        digest = _digest(_stage(recipe, stage, data, trained))
-        digests.append(digest)
-        for side in trained_sides(stage):
-            trained[side] = digest
+        content = json.dumps(_stage(recipe, stage, data, trained), sort_keys=True, ensure_ascii=False)
+        digests.append(hashlib.sha256(content.encode()).hexdigest())
+        trained |= dict.fromkeys(trained_sides(stage), digests[-1])
     return digests
-
-
-def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side, *, whole: bool = False) -> str:
-    """Return the digest of all that a finished encoder depends on; equal digests mean equal vectors.
-
-    Args:
-        recipe: The recipe.
-        data: See `stage_digests`.
-        side: The encoder.
-        whole: The encoder's vectors have the width of its hidden states. Then a MAR and a symmetric model
-            that share the encoder have the same digest.
-    """
-    trained: dict[Side, str] = {}
-    for stage, digest in zip(recipe.stages, stage_digests(recipe, data), strict=True):
-        trained |= dict.fromkeys(trained_sides(stage), digest)
-    space = [recipe.prompts, recipe.normalise, recipe.storage_dtype]
-    if recipe.asymmetric and not whole:
-        space += [recipe.dim, recipe.renormalise]
-    return _digest({"encoder": _encoder(recipe, side, data, trained), "space": space})
 
 
 def _stage(
@@ -97,87 +67,53 @@ def _stage(
     content: dict[str, Any] = {
         "format": FORMAT,
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
-        "stage": _settings(stage, {"name", "data", "negatives", "resume_head"}),
+        "stage": stage.model_dump(mode="json", exclude={"name", "data", "negatives", "seed"}),
         "data": [
-            {**_settings(entry, _READING_SETTINGS), "content": data[entry.name]}
+            {**entry.model_dump(mode="json", exclude=_READING_SETTINGS), "content": data[entry.name]}
             for entry in stage_entries(recipe, stage)
         ],
-        "prompts": recipe.prompts,
         "seed": stage_seed(recipe, stage),
-        "precision": recipe.precision,
-        "compile": recipe.compile,
+        "recipe": recipe.model_dump(mode="json", include={"prompts", "precision", "compile", "normalise"}),
+        "renormalise": recipe.renormalise if joins(stage) else renormalises_prefixes(recipe, stage),
+        "dim": recipe.dim if joins(stage) else None,
     }
-    if recipe.evaluation is not None and recipe.evaluation.decides:
+    if recipe.evaluation is not None and recipe.evaluation.keep == "best":
         content["evaluation"] = recipe.evaluation.model_dump(mode="json", exclude={"path"})
         if recipe.evaluation.path is not None:
             content["evaluation"]["content"] = data_digest(recipe.evaluation.path)
-    if isinstance(stage, RetroMAEStage):
-        if stage.resume_head is None:
-            content["head"] = "of the backbone" if getattr(recipe.query, "source", None) else "random"
-        else:
-            with head_file(stage.resume_head).open("rb") as stream:
-                content["head"] = hashlib.file_digest(stream, "sha256").hexdigest()
-    if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
-        content["teacher"] = model_digest(stage.teacher_source)
-    if reads_documents(stage, stage_entries(recipe, stage)):
-        content["documents"] = "read"
-    if not renormalises_prefixes(recipe, stage):
-        content["renormalise"] = False
-    sides: dict[str, Side] = {"query": "query", "document": "document"}
-    if joins(stage):
-        content |= {"dim": recipe.dim, "renormalise": recipe.renormalise}
-    else:
-        content["normalise"] = recipe.normalise
-        used = {getattr(stage, "side", None)}
-        if isinstance(stage, DistillStage):
-            used.add(stage.teacher)
-        sides = {name: side for name, side in sides.items() if name in used}
-    for name, side in sides.items():
-        content[name] = _encoder(recipe, side, data, trained)
-        projection = getattr(recipe, name).projection
-        if projection is not None and projects(recipe, stage):
-            content[name]["projection"] = projection
+    if getattr(stage, "kl_weight", 0.0) and getattr(stage, "teacher_source", None):
+        content["teacher"] = model_digest(stage.teacher_source)  # type: ignore[union-attr,arg-type]
+    for side in used_sides(stage):
+        content[side] = _encoder(recipe, side, data, trained)
+        if projects(recipe, stage):
+            content[side]["projection"] = recipe.backbones[side].projection
     return content
-
-
-def _settings(part: BaseModel, left_out: set[str]) -> dict[str, Any]:
-    """Return settings of a part of a recipe; a stage that does not use a later setting keeps its digest."""
-    content = part.model_dump(mode="json", exclude=left_out)
-    return {
-        name: value
-        for name, value in content.items()
-        if name not in _LATER_SETTINGS or value != _LATER_SETTINGS[name]
-    }
 
 
 def _encoder(
     recipe: Recipe, side: Side, data: Mapping[str, str], trained: Mapping[Side, str]
 ) -> dict[str, Any]:
     """Return the origin of an encoder: its backbone, and the stage that trained it last."""
-    backbone: Backbone = getattr(recipe, side)
-    content = _settings(backbone, _ORIGIN_SETTINGS)
+    backbone = recipe.backbones[side]
+    content = backbone.model_dump(mode="json", exclude=_ORIGIN_SETTINGS)
     if side in trained:
-        return {**content, "trained": trained[side]}
-    if backbone.source is not None:
+        content["trained"] = trained[side]
+    elif backbone.source is not None:
         content["source"] = model_digest(backbone.source, backbone.revision)
-        cut = backbone.vocabulary
-        return content if cut is None else {**content, "vocabulary": vocabulary_cut(cut, data)}
-    if backbone.layers_of_document is not None:
+        if backbone.vocabulary is not None:
+            content["vocabulary"] = vocabulary_cut(backbone.vocabulary, data)
+    elif backbone.layers_of_document is not None:
         content |= {"layers": backbone.layers_of_document, "of": _encoder(recipe, "document", data, trained)}
         if backbone.context_means is not None:
-            content["context_means"] = [recipe.seed, *(data[name] for name in backbone.context_means)]
-        if backbone.bigrams is not None:
-            content["bigrams"] = backbone.bigrams
-        return content
-    assert backbone.tokenizer is not None  # noqa: S101 -- the recipe's validator saw to it
-    return {
-        **content,
-        "side": side,
-        "config": backbone.config,
-        "tokenizer": backbone.tokenizer.model_dump(mode="json"),
-        "texts": [data[entry.name] for entry in tokenizer_entries(recipe, backbone)],
-    }
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+            means = [recipe.seed, *(data[name] for name in backbone.context_means)]
+            content |= {"context_means": means, "bigrams": backbone.bigrams}
+    else:
+        content |= {
+            "side": side,
+            "config": backbone.config,
+            "tokenizer": backbone.model_dump(mode="json", include={"tokenizer"}),
+            "texts": [data[entry.name] for entry in tokenizer_entries(recipe, backbone)],
+        }
+    if side not in trained and backbone.source is None:
+        content["seed"] = recipe.seed
+    return content

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import torch
+from filelock import FileLock
 from transformers import set_seed
+from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import logging
 
-from mar_st.data import Source, data_digest, read_source, source_digest
+from mar_st.data import Source, Triples, data_digest, read_source, source_digest
+from mar_st.data.columns import check_negatives
 from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
-from mar_st.files import JsonError, move_folder, read_json, write_digests, write_text
-from mar_st.files.processes import Processes
-from mar_st.files.reading import read_record
-from mar_st.model.dtypes import store_as
+from mar_st.files import (
+    locked,
+    need_packages,
+    one_line,
+    read_record,
+    replace_folder,
+    write_digests,
+    write_json,
+)
+from mar_st.mining import Dense, Rules, mine
+from mar_st.model.dtypes import is_native, store_as
 from mar_st.model.mlm_head import source_head
 from mar_st.model.prompts import with_source_prompts
-from mar_st.planning.devices import device_here
+from mar_st.model.tokenizers import forget_lengths
 from mar_st.planning.launch import Launch
+from mar_st.planning.plan import check_memory
 from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides
-from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage, RetroMAEStage
-from mar_st.runs import STAGES_VARIABLE
+from mar_st.recipes.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
-from mar_st.runs.mined import forget_work, mined_sources
-from mar_st.runs.preflight import FIT_KEY, check_packages, check_sources, native_precision, ready
-from mar_st.runs.sides import Sides, check_models
-from mar_st.runs.stage_folder import (
-    DONE_FILE,
-    IDENTITY_FILE,
-    adopt,
-    is_finished,
-    keep_model,
-    link_weights,
-    restore_marker,
-)
-from mar_st.stages.dispatch import train_stage
-from mar_st.stages.memory import release
-from mar_st.stages.reports import check_callbacks, check_reports
-from mar_st.stages.settings import StageSettings
+from mar_st.runs.models import Sides, check_models
+from mar_st.stages.align import train_align
+from mar_st.stages.columns import teacher_vectors
+from mar_st.stages.contrastive import train_contrastive, train_distill, train_joint
+from mar_st.stages.retromae import train_retromae
+from mar_st.stages.trainer import StageSettings
+from mar_st.teachers.store import store_root
 from mar_st.vocabulary.backbones import cut_backbones
 
 if TYPE_CHECKING:
@@ -52,14 +53,41 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.modules.retromae_decoder import MLMHead
-    from mar_st.recipes.schema import Data, Precision, Recipe, Stage
+    from mar_st.recipes.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
 
+#: Environment variable that names the folder of finished stages, unless `--stages` does.
+STAGES_VARIABLE = "MAR_STAGES"
 
-class TrainError(MarError):
-    """A run that cannot start or continue; the message says what to do."""
+#: Marker of a finished stage, and digest of the stage that a folder was begun for.
+DONE_FILE, BEGUN_FILE = "done.json", "begun.json"
+
+
+class Processes:
+    """The processes of a launch: the first one writes files, and the others wait until it is done."""
+
+    def __init__(self) -> None:
+        self.several = Launch.here().world > 1
+        self.main = os.environ.get("RANK", "0") == "0"
+        if self.several:
+            from accelerate import PartialState  # type: ignore[import-untyped]  # lazy: accelerate
+
+            PartialState(cpu=not torch.cuda.is_available())
+
+    def wait(self) -> None:
+        """Wait until all processes reach this point."""
+        if self.several:
+            torch.distributed.barrier()
+
+    @contextmanager
+    def locked(self, path: Path) -> Iterator[None]:
+        """Hold a lock, which another run may hold for hours; the first process takes it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path) if self.main else nullcontext():
+            self.wait()
+            yield
+            self.wait()
 
 
 def train(
@@ -69,13 +97,12 @@ def train(
     save_steps: int = 200,
     say: Callable[[str], None] = logger.info,
     until: str | None = None,
-    resume: bool = False,
-    stages: str | Path | Literal[False] | None = None,
+    stages: str | Path | None = None,
     store: str | Path | None = None,
-    read: Callable[[Data, int], Source] | None = None,
+    read: Callable[[Data, int], Source] = read_source,
     callbacks: Sequence[Any] = (),
-    report_to: str | Sequence[str] = (),
-    fit: bool | None = None,
+    report_to: Sequence[str] = (),
+    memory_check: bool = True,
 ) -> Path:
     """Run a recipe, or resume an interrupted run.
 
@@ -87,57 +114,56 @@ def train(
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
         until: Name of the last stage to run; default all.
-        resume: Raise an error if there is no run to resume.
         stages: Folder that keeps stages by digest, shared by several runs; default `$MAR_STAGES`, else the
-            run folder itself, as `out/01-NAME`. False keeps stages in the run folder, whatever the
-            environment says.
+            run folder itself, as `out/01-NAME`.
         store: Folder of teacher vectors; default `$MAR_STORE`, or else `teacher-store` beside the run folder.
-        read: Reads a data entry with a seed; default `mar_st.data.read_source`.
+        read: Reads a data entry with a seed.
         callbacks: transformers callbacks, instances or classes; every stage has its own trainer, which calls
-            them. A `mar_st.stages.reports.RunCallback` also receives the begin and end of stages.
-        report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; each stage becomes a run
-            there, called `RUN/STAGE`. TensorBoard records are written if it is installed.
-        fit: For stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or
-            try anyway (False), see `mar_st.runs.preflight.ready`.
+            them.
+        report_to: Trackers that transformers reports to: `wandb`, `tensorboard`, ...; each stage becomes a
+            run there, called `RUN/STAGE`.
+        memory_check: Refuse stages that do not fit the GPU, see `mar_st.planning.plan.check_memory`.
 
     Returns:
         Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until`, the
         folder of that stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe, another launch is writing it, there is nothing to
-            resume, or `until` is unknown.
-        LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
-        MarError: Training data are missing or broken.
-        MarError: A backbone or a teacher does not exist, or the width of an encoder does not fit.
-        ReportError: An entry is not a callback, or a tracker is unknown or not installed.
-        PackageError: accelerate is not installed, or peft for a stage with LoRA.
+        MarError: The recipe cannot be run here, data are missing or broken, or the folder belongs to another
+            recipe or is being written.
     """
-    heard = check_callbacks(callbacks), check_reports(report_to)
-    shared = None if stages is False else stages or os.environ.get(STAGES_VARIABLE) or None
-    check_packages(recipe)
+    names = [stage.name for stage in recipe.stages]
+    if until is not None and until not in names:
+        raise MarError(f"{recipe.name} has no stage {until!r}; it has {', '.join(names)}.")
+    last = names.index(until or names[-1])
+    _check_packages(recipe, report_to)
     check_models(recipe)
-    recipe = with_source_prompts(recipe)
+    shared = stages or os.environ.get(STAGES_VARIABLE)
     run = RecipeRun(
-        recipe,
+        with_source_prompts(recipe),
         Path(out),
-        save_steps,
         say,
-        Path(shared) if shared else None,
-        read or read_source,
-        *heard,
-        fit,
-        Path(store) if store else None,
+        save_steps=save_steps,
+        shared=Path(shared) if shared else None,
+        vectors=Path(store) if store else None,
+        callbacks=tuple(callbacks),
+        report_to=tuple(report_to),
     )
-    last = run.position(until)
-    with run.processes.alone(run.out, TrainError):
-        if resume:
-            run.check_resumable()
-        run.open(last)
-        folder = run.out
+    with locked(run.out) if run.processes.main else nullcontext():
+        run.open(last, read, memory_check=memory_check)
         for index in range(last + 1):
-            folder = run.stage(index)
-        return folder if until is not None else run.close()
+            run.stage(index)
+        return run.folder(last) / "model" if until is not None else run.close()
+
+
+def _check_packages(recipe: Recipe, report_to: Sequence[str]) -> None:
+    lora = any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages)
+    need_packages("accelerate", *(["peft"] if lora else []), extra="train", purpose="Training")
+    try:
+        for callback in get_reporting_integration_callbacks(list(report_to)):
+            callback()
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise MarError(f"report_to {', '.join(report_to)}: {one_line(error)}") from error
 
 
 @dataclass
@@ -146,183 +172,128 @@ class RecipeRun:
 
     recipe: Recipe
     out: Path
-    save_steps: int
     say: Callable[[str], None]
-    store: Path | None
-    read: Callable[[Data, int], Source]
+    save_steps: int = 200
+    shared: Path | None = None
+    vectors: Path | None = None
     callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
-    fit: bool | None = None
-    vectors: Path | None = None
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
-    precision: Precision = field(init=False)
     processes: Processes = field(default_factory=Processes)
 
-    def position(self, name: str | None) -> int:
-        """Return the index of a stage, by default of the last one."""
-        names = [stage.name for stage in self.recipe.stages]
-        if name is not None and name not in names:
-            raise TrainError(f"{self.recipe.name} has no stage {name!r}; it has {', '.join(names)}.")
-        return names.index(name) if name is not None else len(names) - 1
+    def folder(self, index: int) -> Path:
+        """Return the folder of a stage."""
+        if self.shared is not None:
+            return self.shared / self.digests[index]
+        return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
 
-    def check_resumable(self) -> None:
-        """Refuse a folder without a run."""
-        if not (self.out / "recipe.json").is_file():
-            raise TrainError(
-                f"{self.out} holds no run to resume. Leave out --resume to start one, or give its --out."
-            )
+    def finished(self, index: int) -> bool:
+        """Return True if a stage is finished."""
+        marker = read_record(self.folder(index) / DONE_FILE)
+        return marker is not None and marker.get("digest") == self.digests[index]
 
-    def open(self, last: int) -> None:
-        """Check the recipe, claim the folder, read the data and compute the digests of the stages.
-
-        Args:
-            last: Index of the last stage to run.
-        """
-        marker = self.out / "recipe.json"
-        name = self.recipe.name
-        if marker.exists() and _recorded_name(marker) != name:
-            raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
-        names = [
-            stage.name
-            for index, stage in enumerate(self.recipe.stages[: last + 1])
-            if not (self._own_folder(index) / DONE_FILE).is_file()
-        ]
-        device = device_here()
-        self.recipe, fitted = ready(
-            self.recipe, marker, Launch.here(), device, names=names, fit=self.fit, say=self._say
-        )
-        self.precision = native_precision(self.recipe.precision, on_cpu=device is None, say=self._say)
+    def open(self, last: int, read: Callable[[Data, int], Source], *, memory_check: bool) -> None:
+        """Check the recipe, claim the folder, read the data and compute the digests of the stages."""
+        recipe, marker, launch = self.recipe, self.out / "recipe.json", Launch.here()
+        if marker.exists() and (read_record(marker) or {}).get("name") != recipe.name:
+            raise MarError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
+        if recipe.evaluation is not None:
+            check_evaluation(recipe.evaluation)
+        self.sources = [read(entry, recipe.seed) for entry in recipe.data]
+        self.digests = stage_digests(recipe, {s.entry.name: source_digest(s) for s in self.sources})
+        todo = [stage for index, stage in enumerate(recipe.stages[: last + 1]) if not self.finished(index)]
+        for stage in todo:
+            launch.check(stage)
+            self._check_negatives(stage)
+        if torch.cuda.is_available() and memory_check:
+            memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+            check_memory(recipe, launch, float(memory), [stage.name for stage in todo])
+        precision = recipe.precision
+        if precision == "bf16" and not torch.cuda.is_available() and not is_native(torch.bfloat16):
+            # Such a processor would compute the same, less precisely and several times slower.
+            self._say("bf16: this processor has no instructions for bfloat16; the run computes in float32")
+            precision = "fp32"
+        self.sides = Sides(recipe, self.sources, precision)
         self.processes.wait()  # all have read the marker
-        if self.recipe.evaluation is not None:
-            check_evaluation(self.recipe.evaluation)
-        self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
-        check_sources(self.recipe, self.recipe.stages[: last + 1], self.sources)
-        self.sides = Sides(self.recipe, self.sources, precision=self.precision)
-        self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
         if self.processes.main:
             self.out.mkdir(parents=True, exist_ok=True)
-            mine = self.recipe.model_dump(mode="json") | ({FIT_KEY: fitted} if fitted else {})
-            write_text(marker, json.dumps(mine, indent=2, ensure_ascii=False))
+            write_json(marker, recipe.model_dump(mode="json"))
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
-            self._say(f"data {source.entry.name}: {what}")
-            for note in source.notes():
-                self._say(note)
-        self.processes.wait()
-        if names:  # some stage is not trained yet
-            self.sides.cut = cut_backbones(
-                self.recipe, self.sources, (self.store or self.out) / "vocabulary", self.processes, self._say
-            )
+            for line in (f"data {source.entry.name}: {what}", *source.notes()):
+                self._say(line)
+        if todo:
+            root = (self.shared or self.out) / "vocabulary"
+            self.sides.cut = cut_backbones(recipe, self.sources, root, self.processes, self._say)
 
-    def stage(self, index: int) -> Path:
-        """Run one stage unless it is finished, and return the folder of its model."""
-        stage, identity = self.recipe.stages[index], self.digests[index]
-        folder, marker = self._folder(index), {"digest": identity, "stage": stage.name}
-        with self._alone(folder):
-            if self.processes.main:
-                own = self._own_folder(index)
-                for place in {own, folder}:
-                    if restore_marker(place, marker):
-                        self.say(f"stage {stage.name}: {place / DONE_FILE} was damaged and is written again")
-                adopt(own, folder, identity)
-            self.processes.wait()
-            if is_finished(folder, identity):
+    def _check_negatives(self, stage: Stage) -> None:
+        """Check that data have the hard negatives that a stage asks for, unless it mines its own."""
+        if isinstance(stage, AlignStage | RetroMAEStage) or getattr(stage, "mine", None) is not None:
+            return
+        sources = {source.entry.name: source for source in self.sources}
+        for entry in stage_entries(self.recipe, stage):
+            source = sources[entry.name]
+            if entry.negatives and entry.missing_negatives == "refuse" and source.form != "nli":
+                check_negatives(Triples.of(source.triples), entry.negatives)
+
+    def stage(self, index: int) -> None:
+        """Run one stage unless it is finished."""
+        stage, folder = self.recipe.stages[index], self.folder(index)
+        with self.processes.locked(folder.with_name(f"{folder.name}.lock")) if self.shared else nullcontext():
+            if self.finished(index):
                 self._say(f"stage {stage.name}: finished before, kept")
             else:
-                self.processes.wait()  # all have seen that it is not finished
-                if self.processes.main:
-                    self._prepare(folder, stage, identity)
-                self.processes.wait()
                 self._say(f"stage {stage.name}: {stage.stage}")
-                settings = self._settings(stage, folder)
-                for callback in settings.run_callbacks:
-                    callback.on_stage_begin(stage, folder)
-                model = self._train(stage, settings)
+                self._begin(folder, stage, self.digests[index])
+                model = self._train(stage, folder)
                 if self.processes.main:
-                    keep_model(model, folder, marker)
+                    self._keep(model, folder, {"digest": self.digests[index], "stage": stage.name})
                 del model
-                release(compiled=self.recipe.compile)
-                self.processes.wait()
-                for callback in settings.run_callbacks:
-                    callback.on_stage_end(stage, folder)
-            if self.processes.main:
-                self._record(index, folder)
+                if self.recipe.compile:
+                    torch._dynamo.reset()
             self.processes.wait()
         for side in trained_sides(stage):
             self.sides.folders[side] = folder / "model"
-        return folder / "model"
 
-    @contextmanager
-    def _alone(self, folder: Path) -> Iterator[None]:
-        """Lock a stage of the store while it is trained."""
-        if self.store is None:
-            yield
-            return
-        self.store.mkdir(parents=True, exist_ok=True)
-        with self.processes.locked(
-            folder.with_name(folder.name + ".lock"),
-            lambda: self._say("another run trains this stage; waiting for it"),
-        ):
-            yield
+    def _begin(self, folder: Path, stage: Stage, digest: str) -> None:
+        """Make an empty folder, or keep the one that this stage has begun."""
+        self.processes.wait()  # all have seen that it is not finished
+        if self.processes.main:
+            begun = read_record(folder / BEGUN_FILE) or {}
+            if folder.exists() and begun.get("digest") != digest:
+                self._say(f"stage {stage.name}: the recipe or the data changed, so it is trained again")
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / BEGUN_FILE, {"digest": digest})
+        self.processes.wait()
 
-    def _folder(self, index: int) -> Path:
-        if self.store is not None:
-            return self.store / self.digests[index]
-        return self._own_folder(index)
+    def _keep(self, model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:
+        """Save the model of a finished stage, then the marker, then drop the checkpoints."""
+        part = folder / "model.part"
+        shutil.rmtree(part, ignore_errors=True)
+        forget_lengths(model)
+        model.save_pretrained(str(part), create_model_card=False)
+        replace_folder(part, folder / "model")
+        write_json(folder / DONE_FILE, marker)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(folder / "mining", ignore_errors=True)
 
-    def _own_folder(self, index: int) -> Path:
-        return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
-
-    def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
-        """Prepare an empty folder, or keep the one that this stage has begun."""
-        stale = folder / IDENTITY_FILE
-        if folder.is_symlink():  # a stage of the store, from a run with --stages
-            folder.unlink()
-        elif folder.exists() and (not stale.exists() or stale.read_text() != identity):
-            self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained again")
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(stale, identity)
-
-    def _record(self, index: int, folder: Path) -> None:
-        """Record in the run folder where a stage of the store is: in `stages.json`, and as a link."""
-        path = self.out / "stages.json"
-        known = read_record(path) or {}
-        names = [stage.name for stage in self.recipe.stages]
-        known = {name: entry for name, entry in known.items() if name in names}
-        known[names[index]] = {"digest": self.digests[index], "folder": os.path.relpath(folder, self.out)}
-        write_text(path, json.dumps({name: known[name] for name in names if name in known}, indent=2))
-        link = self._own_folder(index)
-        if folder == link:
-            return
-        if link.is_symlink():
-            link.unlink()
-        elif link.exists():
-            shutil.rmtree(link)
-        try:
-            link.symlink_to(os.path.relpath(folder.resolve(), self.out.resolve()), target_is_directory=True)
-        except OSError:  # a file system without links; stages.json has the path too
-            logger.info("no link %s -> %s", link, folder)
-
-    def _settings(self, stage: Stage, folder: Path) -> StageSettings:
+    def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         recipe = self.recipe
-        return StageSettings(
+        settings = StageSettings(
             folder,
             stage_seed(recipe, stage),
-            self.precision,
+            self.sides.precision,
             self.save_steps,
             recipe.evaluation,
             workers=recipe.workers,
             compile=recipe.compile,
             callbacks=self.callbacks,
             report_to=self.report_to,
-            store=self.vectors,
+            store=self.vectors or store_root(self.out),
         )
-
-    def _train(self, stage: Stage, settings: StageSettings) -> SentenceTransformer:
-        recipe = self.recipe
         entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
         sources = [
             replace(source, entry=entries[source.entry.name])
@@ -330,39 +301,89 @@ class RecipeRun:
             if source.entry.name in entries
         ]
         set_seed(settings.seed)
-        model = self.sides.for_stage(stage)
-        if isinstance(stage, ContrastiveStage) and stage.mine is not None:
-            sources = mined_sources(model, sources, stage, settings, self._say)
-        learns = isinstance(stage, DistillStage | JointStage) and stage.taught
-        teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
-        head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
-        train_stage(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
-        forget_work(settings)
-        return model
+        model: Any = self.sides.for_stage(stage)
+        match stage:
+            case RetroMAEStage():
+                origin = self.sides.origin("query")
+                head = None if origin is None else source_head(*origin)
+                self._say(
+                    f"stage {stage.name}: masked-LM head {'random' if head is None else 'of the source'}"
+                )
+                train_retromae(model, sources, stage, settings, head)
+            case ContrastiveStage():
+                if stage.mine is not None:
+                    sources = [self._mined(model, source, stage, settings) for source in sources]
+                train_contrastive(model, sources, stage, settings, recipe.prompts)
+            case DistillStage():
+                teacher: Any = self.sides.teacher(stage)
+                train_distill(model, teacher, sources, stage, settings, recipe.prompts)
+            case AlignStage():
+                train_align(model, sources, stage, settings, recipe.prompts)
+            case JointStage():
+                teacher = self.sides.teacher(stage) if stage.kl_weight else None
+                train_joint(model, sources, stage, settings, recipe.prompts, teacher=teacher)
+        return model  # type: ignore[no-any-return]
 
-    def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
-        """Return the masked-LM head of the backbone, if the stage starts from it."""
-        backbone, origin = self.recipe.query, self.sides.origin("query")
-        if stage.resume_head or backbone is None or origin is None:
-            return None
-        head = source_head(*origin)
-        whose = "random weights" if head is None else f"that of {backbone.source}"
-        self._say(f"stage {stage.name}: masked-LM head from {whose}")
-        return head
+    def _mined(
+        self, model: SentenceTransformer, source: Source, stage: ContrastiveStage, settings: StageSettings
+    ) -> Source:
+        """Return a data entry with hard negatives, which the model finds among the documents of the entry.
+
+        Negatives of the data are kept beside the mined ones, as in `mar mine`. A query for which no candidate
+        is left takes the documents of its batch. Vectors are kept in the teacher store and finished queries
+        in the stage's folder, so a killed run resumes. With several processes each mines all queries, with
+        vectors that they encode together.
+        """
+        if source.form != "triples":
+            raise MarError(
+                f"stage {stage.name}: 'mine' needs triples; the data {source.entry.name!r} are "
+                f"{source.form}. Leave this entry to another stage."
+            )
+        entry, options = source.entry, stage.mine
+        assert options is not None  # noqa: S101 -- the caller has checked
+        autocast = settings.precision == "bf16"
+        asked = teacher_vectors(model.eval(), settings.teacher_store(), entry, autocast=autocast)
+        result = mine(
+            [Dense.of_teacher(asked.teacher, symmetric=entry.symmetric)],
+            source.triples,
+            rules=Rules(
+                num_negatives=stage.negatives or 0,
+                top=options.range_max,
+                range_min=options.range_min,
+                range_max=options.range_max,
+                relative_margin=options.relative_margin,
+                seed=settings.seed,
+            ),
+            symmetric=entry.symmetric,
+            instructed=True,
+            work=None if self.processes.several else settings.folder / "mining" / entry.name,
+        )
+        queries, without = (result.counts[name] for name in ("queries", "queries without a mined negative"))
+        self._say(
+            f"stage {stage.name}: hard negatives from {entry.name} for {queries - without:,} of {queries:,} "
+            f"queries; {result.counts['random negatives']:,} random ones"
+        )
+        missing = "batch" if result.counts["triples without a negative"] else entry.missing_negatives
+        entry = entry.model_copy(update={"missing_negatives": missing})
+        return replace(source, entry=entry, triples=result.triples)
 
     def close(self) -> Path:
         """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""
-        target, part = self.out / "model", self.out / "model.part"
+        target, part, recipe = self.out / "model", self.out / "model.part", self.recipe
         if self.processes.main:
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=link_weights)
-            if self.recipe.storage_dtype:
-                store_as(part, self.recipe.storage_dtype)
-            folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
-            write_card(part, self.recipe, [_card_digest(source) for source in self.sources], folders)
+            shutil.copytree(self.folder(len(self.digests) - 1) / "model", part)
+            if recipe.storage_dtype:
+                store_as(part, recipe.storage_dtype)
+            folders = {stage.name: self.folder(index) for index, stage in enumerate(recipe.stages)}
+            hub = [source.entry.path.startswith("hub:") for source in self.sources]
+            digests = {
+                source.entry.name: source_digest(source) if remote else data_digest(source.entry.path)
+                for source, remote in zip(self.sources, hub, strict=True)
+            }
+            write_card(part, recipe, digests, folders)
             write_digests(part)
-            shutil.rmtree(target, ignore_errors=True)
-            move_folder(part, target)
+            replace_folder(part, target)
         self.processes.wait()
         self._say(f"model: {target}")
         return target
@@ -370,21 +391,3 @@ class RecipeRun:
     def _say(self, line: str) -> None:
         if self.processes.main:
             self.say(line)
-
-
-def _recorded_name(marker: Path) -> Any:
-    """Return the name of the recipe that a run folder belongs to."""
-    try:
-        content = read_json(marker)
-    except JsonError as error:
-        raise TrainError(
-            f"{marker} is damaged ({error}). Delete this file and run the command without --resume; finished "
-            "stages are kept."
-        ) from error
-    return content.get("name") if isinstance(content, dict) else None
-
-
-def _card_digest(source: Source) -> str:
-    """Return the digest of a source's files, or of its content if it comes from the Hub."""
-    path = source.entry.path
-    return source_digest(source) if path.startswith("hub:") else data_digest(path)

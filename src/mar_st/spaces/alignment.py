@@ -37,11 +37,9 @@ from mar_st.spaces.students import (
     with_documents,
 )
 from mar_st.stages.align import align_to
-from mar_st.stages.columns import read_columns
-from mar_st.stages.labels import labelled
-from mar_st.stages.settings import StageSettings
-from mar_st.stages.trainer import fit
-from mar_st.stages.weights import mixed_with_start
+from mar_st.stages.columns import labelled, read_columns
+from mar_st.stages.encoders import mixed_with_start
+from mar_st.stages.trainer import METRICS_FILE, StageSettings, fit
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
 
 if TYPE_CHECKING:
@@ -367,9 +365,8 @@ class SpaceRun:
 
     def _keep_records(self, phase: str, part: Path) -> None:
         """Keep the training records of a phase."""
-        for name in ("metrics.jsonl", "loss.png"):
-            if (self.work / phase / name).is_file():
-                shutil.copy2(self.work / phase / name, part / f"{phase}-{name}")
+        if (self.work / phase / METRICS_FILE).is_file():
+            shutil.copy2(self.work / phase / METRICS_FILE, part / f"{phase}-{METRICS_FILE}")
 
     def _move(self, part: Path, manifest: Mapping[str, Any]) -> None:
         """Put the finished folder into place."""

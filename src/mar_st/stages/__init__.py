@@ -1,1 +1,1 @@
-"""Training stages, one file each; a recipe is a list of them."""
+"""Training stages: a recipe is a list of them."""

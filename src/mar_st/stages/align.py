@@ -16,7 +16,7 @@ from mar_st.data import Texts, dataset_of, distinct, distinct_texts
 from mar_st.data.columns import check_share
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
-from mar_st.stages.labels import labelled, with_vectors
+from mar_st.stages.columns import labelled, with_vectors
 from mar_st.stages.trainer import fit
 from mar_st.teachers import ModelTeacher
 
@@ -28,17 +28,12 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import AlignStage, Side
-    from mar_st.stages.settings import StageSettings
+    from mar_st.stages.trainer import StageSettings
     from mar_st.teachers import Teacher
     from mar_st.teachers.vectors import Vectors
 
-
 #: Column of the second text of a row.
 SECOND_COLUMN = "second"
-
-
-class AlignError(MarError):
-    """An alignment without texts, or with vectors that do not fit."""
 
 
 def train_align(
@@ -56,9 +51,8 @@ def train_align(
     the document encoder (`teacher_prompt: query`), or as documents (`document`). The query encoder sees a
     query with the prompt of its data entry in front, and a document without one. The teacher's vectors are
     computed once and kept in a store beside the run folder (or in `$MAR_STORE`), where other runs with the
-    same document encoder find them; the document route does not run in the loop.
-    Negatives of the contrastive part are the other texts of the whole batch, those of other processes
-    included.
+    same document encoder find them; the document route does not run in the loop. Negatives of the contrastive
+    part are the other texts of the whole batch, those of other processes included.
 
     With `vectors: raw` both encoders' vectors are compared before their normalisation (KALE, ScalingNote).
     With a second weight in `text_weights` every row has a second text beside its own, a document drawn from
@@ -72,15 +66,14 @@ def train_align(
         prompts: Prompt texts by name.
 
     Raises:
-        AlignError: No data entry has texts of the kind that `stage.texts` requires, or a second text is
+        MarError: No data entry has texts of the kind that `stage.texts` requires, or a second text is
             required and there are no documents.
     """
     for module in model.route_modules("document"):
         module.requires_grad_(False)
     raw = stage.vectors == "raw"
-    store = settings.teacher_store()
     teacher = ModelTeacher.of_documents(
-        model, store, normalised=not raw, autocast=settings.precision == "bf16"
+        model, settings.teacher_store(), normalised=not raw, autocast=settings.precision == "bf16"
     )
 
     def teacher_of(group: TextGroup) -> Teacher:
@@ -88,27 +81,25 @@ def train_align(
             return teacher.with_query_prompt(prompts.get(group.prompt, ""))
         return teacher
 
-    with raw_vectors(model) if raw else nullcontext():
+    with _raw_vectors(model) if raw else nullcontext():
         align_to(model, teacher_of, sources, stage, settings, prompts)
 
 
 @contextmanager
-def raw_vectors(model: MAR) -> Iterator[None]:
+def _raw_vectors(model: MAR) -> Iterator[None]:
     """Skip the normalisation in training mode; in evaluation mode vectors stay normalised."""
-    normalize_modules: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
-    for module in normalize_modules:
+    modules: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
+    for module in modules:
         module.forward = partial(_while_training, module)
     try:
         yield
     finally:
-        for module in normalize_modules:
+        for module in modules:
             del module.forward
 
 
 def _while_training(module: Any, features: dict[str, Any]) -> dict[str, Any]:
-    if module.training:
-        return features
-    output: dict[str, Any] = type(module).forward(module, features)
+    output: dict[str, Any] = features if module.training else type(module).forward(module, features)
     return output
 
 
@@ -132,8 +123,7 @@ def align_to(
             documents.
 
     Raises:
-        AlignError: There are no texts, or the vectors of the teacher and of the query encoder differ in
-            width.
+        MarError: There are no texts, or the vectors of the teacher and of the query encoder differ in width.
     """
     data: dict[str, Dataset] = {}
     texts_prompts: dict[str, dict[str, str]] = {}
@@ -146,18 +136,15 @@ def align_to(
         repeated |= len(rows) > len(group.texts)
         prompt = prompts.get(group.prompt, "")
         texts_prompts[group.name] = {"text": prompt} if prompt else {}
+    names = ("contrastive_weight", "mse_weight", "cosine_weight", "kl_weight", "kl_temperature")
     loss = AlignmentLoss(
         model,
         temperature=stage.temperature,
-        contrastive_weight=stage.contrastive_weight,
-        mse_weight=stage.mse_weight,
-        cosine_weight=stage.cosine_weight,
-        kl_weight=stage.kl_weight,
-        kl_temperature=stage.kl_temperature,
         text_weights=stage.text_weights,
         gather_across_devices=True,
         mini_batch_size=stage.mini_batch_size,
         mini_batch_tokens=stage.mini_batch_tokens,
+        **{name: getattr(stage, name) for name in names},
     )
     columns = ("text",) if second is None else ("text", SECOND_COLUMN)
     fit(
@@ -187,7 +174,7 @@ def _rows(
         vectors = teacher_of(text_group).vectors(texts, text_group.role)
         width = model.get_embedding_dimension()
         if vectors.shape[1] != width:
-            raise AlignError(
+            raise MarError(
                 f"The teacher's vectors have {vectors.shape[1]} dimensions, the query encoder's {width}. "
                 "Cut the teacher (dim), or give the query encoder a projection of its width."
             )
@@ -213,10 +200,9 @@ def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
     every = stage.model_copy(update={"texts": "all"})
     documents = [group.texts for group in text_groups(sources, every) if group.role == "document"]
     if not documents:
-        names = ", ".join(source.entry.name for source in sources)
-        raise AlignError(
-            f"stage {stage.name}: text_weights ask for a second text per row, and its data ({names}) hold no "
-            "documents to draw them from. Name data with documents, or give one weight."
+        raise MarError(
+            f"stage {stage.name}: text_weights ask for a second text per row, and its data hold no documents "
+            "to draw them from. Name data with documents, or give one weight."
         )
     return TextGroup("second", "document", distinct(*documents), "")
 
@@ -246,7 +232,7 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
     Both columns of a symmetric entry are queries.
 
     Raises:
-        AlignError: There are no texts.
+        MarError: There are no texts.
     """
     groups = []
     for source in sources:
@@ -254,11 +240,10 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
         queries, documents = distinct_texts(source.triples)
         if entry.symmetric:
             queries, documents = distinct(queries, documents), Texts([])
-        entry_texts = distinct(source.texts)
         if entry.role == "query":
-            queries = entry_texts
+            queries = distinct(source.texts)
         elif entry.role == "document":
-            documents = entry_texts
+            documents = distinct(source.texts)
         groups += [
             TextGroup(f"{entry.name}-queries", "query", queries, entry.prompt, entry.weight),
             TextGroup(f"{entry.name}-documents", "document", documents, "", entry.weight),
@@ -267,7 +252,7 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
     chosen = [group for group in groups if group.texts and group.role in roles]
     if not chosen:
         names = ", ".join(source.entry.name for source in sources) or "none"
-        raise AlignError(
+        raise MarError(
             f"stage {stage.name}: 'texts: {stage.texts}' finds no such texts in its data ({names}). Name "
             "data with them, or align on 'all'."
         )

@@ -1,18 +1,36 @@
-"""Columns of training data: those that a data entry asks for, and those of documents."""
+"""Columns of a stage: texts of its data entries, and labels that a teacher computes before the first step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from mar_st.data import to_dataset, with_negatives
+import numpy as np
+import pyarrow as pa
+import torch
+from sentence_transformers import CrossEncoder
+
+from mar_st.data import column_texts, dataset_of, numbered, to_dataset, with_negatives
+from mar_st.errors import MarError
+from mar_st.model.digest import DOCUMENT_PROMPTS
 from mar_st.stages.samplers import text_columns
+from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
 
     from mar_st.data import Source
+    from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage, Side
+    from mar_st.stages.trainer import StageSettings
+    from mar_st.teachers.store import TeacherStore
+    from mar_st.teachers.vectors import Vectors
+
+#: Name of the prompt for documents, in training as in `encode_corpus`.
+DOCUMENT_PROMPT = "document"
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -33,6 +51,42 @@ def read_columns(source: Source, seed: int) -> Dataset:
     )
 
 
+def stage_columns(
+    sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: StageSettings
+) -> dict[str, Dataset]:
+    """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
+
+    Raises:
+        MarError: Negatives are required, but a query has none.
+    """
+    data = {}
+    for source in sources:
+        negatives = source.entry.negatives if stage.negatives is None else stage.negatives
+        stage_source = replace(source, entry=source.entry.model_copy(update={"negatives": negatives}))
+        data[source.entry.name] = read_columns(stage_source, settings.seed)
+    return data
+
+
+def column_prompts(
+    sources: Sequence[Source], data: Mapping[str, Dataset], prompts: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Return the prompt of every column, by data name.
+
+    Queries (and all columns of symmetric data) get the prompt of the data entry, documents
+    `DOCUMENT_PROMPT`.
+    """
+    result = {}
+    for source in sources:
+        entry = source.entry
+        document = prompts.get(entry.prompt if entry.symmetric else DOCUMENT_PROMPT, "")
+        texts = {
+            column: prompts.get(entry.prompt, "") if column == "query" else document
+            for column in data[entry.name].column_names
+        }
+        result[entry.name] = {column: text for column, text in texts.items() if text}
+    return result
+
+
 def document_columns(
     data: Mapping[str, Dataset], router_mapping: Mapping[str, Mapping[str, str]]
 ) -> dict[str, list[str]]:
@@ -47,3 +101,243 @@ def document_columns(
         documents = [column for column in texts if routes.get(column) == "document"]
         result[name] = documents or texts[1:] or texts
     return result
+
+
+# -- labels that are read when a batch is made --
+
+
+def labelled(
+    table: pa.Table, places: np.ndarray, vectors: Vectors, rows: np.ndarray | None = None
+) -> Dataset:
+    """Return a dataset whose `label` column is read from stored vectors when a batch is made.
+
+    Args:
+        table: Columns of texts.
+        places: For each row of the table, the row or rows of its vectors.
+        vectors: The vectors.
+        rows: Rows of the table that are in the dataset, in order; `None`: all.
+
+    Returns:
+        A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. Rows
+        do not contain the other columns, but samplers can see them.
+    """
+    dataset = dataset_of(table.append_column("label", _label(places)), rows)
+    return dataset.with_transform(_Read(tuple(table.column_names[:1]), (vectors,)))
+
+
+def with_vectors(
+    dataset: Dataset,
+    roles: Mapping[str, Side],
+    vectors_of: Callable[[Sequence[str], Side], Vectors],
+    *,
+    read: Sequence[str] | None = None,
+) -> Dataset:
+    """Return the columns of a dataset with a `label` that holds the stored vector of each of its texts.
+
+    Args:
+        dataset: Columns of texts.
+        roles: Whether a column holds queries or documents.
+        vectors_of: Returns the vectors of distinct texts in a role; called once for each role.
+        read: Columns whose texts a batch holds; default all. Samplers also see the others.
+
+    Returns:
+        The columns of `read`, and `label`: `(columns, width)` float32 per row, in the order of all columns.
+
+    Raises:
+        MarError: A row lacks a negative, so there is no vector to learn from.
+    """
+    _check_complete(dataset)
+    names = dataset.column_names
+    stores: dict[Side, Vectors] = {}
+    rows: dict[str, np.ndarray] = {}
+    for role in dict.fromkeys(roles[name] for name in names):
+        of_role = [name for name in names if roles[name] == role]
+        texts, places = numbered(*(column_texts(dataset, name) for name in of_role))
+        stores[role] = vectors_of(texts, role)
+        rows |= zip(of_role, places, strict=True)
+    label = _label(np.stack([rows[name] for name in names], axis=1))
+    with_rows = dataset_of(_table(dataset).append_column("label", label))
+    handed = tuple(names if read is None else read)
+    return with_rows.with_transform(_Read(handed, tuple(stores[roles[name]] for name in names)))
+
+
+def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
+    """Return the columns of a dataset with a `label` that holds the stored scores of its pairs.
+
+    Args:
+        dataset: Columns `query`, `positive`, then any number of negatives.
+        scores_of: Returns the scores of (query, document) pairs, as vectors of width 1.
+
+    Returns:
+        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns.
+
+    Raises:
+        MarError: A row lacks a negative, so there is no score to learn from.
+    """
+    _check_complete(dataset)
+    names = dataset.column_names
+    pairs = _Pairs([column_texts(dataset, name) for name in names])
+    label = _label(np.arange(len(pairs)).reshape(len(dataset), len(names) - 1))
+    with_rows = dataset_of(_table(dataset).append_column("label", label))
+    return with_rows.with_transform(_Read(tuple(names), (scores_of(pairs),), scores=True))
+
+
+def _check_complete(dataset: Dataset) -> None:
+    if any(column_texts(dataset, name).missing().any() for name in dataset.column_names):
+        raise MarError(
+            "Rows without negatives ('missing_negatives: batch') have no stored vectors or scores to learn "
+            "from. Mine negatives for them (mar mine), or set 'negatives: 0'."
+        )
+
+
+class _Pairs(Sequence[tuple[str, str]]):
+    """The first text of each row with each of the others, read when asked for."""
+
+    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
+        self._queries, *self._documents = columns
+
+    def __len__(self) -> int:
+        return len(self._queries) * len(self._documents)
+
+    def __getitem__(self, index: Any) -> Any:
+        row, column = divmod(index, len(self._documents))
+        return self._queries[row], self._documents[column][row]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for query, *documents in zip(self._queries, *self._documents, strict=True):
+            for document in documents:
+                yield query, document
+
+
+def _table(dataset: Dataset) -> pa.Table:
+    """Return the rows of a dataset in their order; a dataset that was selected or shuffled is copied."""
+    table, indices = dataset.data.table, dataset._indices
+    return table if indices is None else table.take(indices.column(0))
+
+
+def _label(places: np.ndarray) -> pa.Array:
+    """Return rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
+    flat = pa.array(places.reshape(-1).astype(np.int32))
+    return flat if places.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, places.shape[1])
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Replaces the rows in a batch's `label` by what a store holds there.
+
+    Attributes:
+        columns: Columns that a batch keeps.
+        stores: One store for all rows of a label, or one for each.
+        scores: Whether vectors have width 1 and count as numbers.
+    """
+
+    columns: tuple[str, ...]
+    stores: tuple[Vectors, ...]
+    scores: bool = False
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        rows = np.asarray(batch["label"])
+        if len(self.stores) > 1:
+            label = np.stack([store[rows[:, index]] for index, store in enumerate(self.stores)], axis=1)
+        else:
+            shape = rows.shape if self.scores else (*rows.shape, -1)
+            label = self.stores[0][rows.reshape(-1)].reshape(shape)
+        return {**{name: batch[name] for name in self.columns}, "label": list(torch.from_numpy(label))}
+
+
+# -- teachers --
+
+
+def taught(
+    data: Mapping[str, Dataset],
+    teacher: SentenceTransformer | CrossEncoder,
+    sources: Sequence[Source],
+    stage: DistillStage | JointStage,
+    settings: StageSettings,
+    *,
+    read: Sequence[str] | None = None,
+) -> dict[str, Dataset]:
+    """Return the rows of a stage with a `label` from its teacher.
+
+    Vectors and scores are computed before the first step and kept in a store beside the run folder (or in
+    `$MAR_STORE`), where a resumed run and other runs find them. The labels of a bi-encoder are vectors of all
+    texts, encoded with its own prompts (see `teacher_vectors`); those of a cross-encoder are its logits of
+    each query with its own documents.
+
+    Args:
+        data: Columns of each data entry, see `stage_columns`.
+        teacher: The teacher.
+        sources: Data settings.
+        stage: The stage.
+        settings: Run folder and precision.
+        read: Columns whose texts the student encodes, see `with_vectors`; default all.
+
+    Raises:
+        MarError: The teacher's similarity is neither cosine nor dot product.
+    """
+    store = settings.teacher_store()
+    if isinstance(teacher, CrossEncoder):
+        scores = CrossEncoderTeacher(teacher, store).scores
+        return {name: with_scores(columns, scores) for name, columns in data.items()}
+    if teacher.similarity_fn_name not in ("cosine", "dot"):
+        raise MarError(
+            f"stage {stage.name}: the teacher must score by cosine or dot product; this one scores by "
+            f"{teacher.similarity_fn_name}."
+        )
+    encoder: Any = teacher.eval()
+    result = {}
+    for source in sources:
+        entry, columns = source.entry, data[source.entry.name]
+        roles: dict[str, Side] = {
+            name: "query" if entry.symmetric or name == "query" else "document"
+            for name in columns.column_names
+        }
+        asked = teacher_vectors(encoder, store, entry, autocast=settings.precision == "bf16")
+        result[entry.name] = with_vectors(columns, roles, asked.vectors, read=read)
+    return result
+
+
+def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> Literal["group", "batch"]:
+    """Return the scope of a stage's KL: by default `group` if all queries have several documents."""
+    if stage.kl_scope is not None:
+        return stage.kl_scope
+    texts = ([name for name in columns.column_names if name != "label"] for columns in data.values())
+    return "batch" if any(len(names) < 3 for names in texts) else "group"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A teacher with the prompts of a data entry; the dot product of its vectors is its score."""
+
+    teacher: ModelTeacher
+    unit: bool
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """Return the vectors of texts, of length 1 for a teacher that scores by cosine."""
+        return self.teacher.vectors(texts, role).cut(None, normalised=self.unit)
+
+
+def teacher_vectors(
+    teacher: SentenceTransformer, store: TeacherStore, entry: Data, *, autocast: bool = False
+) -> Asked:
+    """Return the teacher with its prompts for the texts of a data entry.
+
+    A query gets the teacher's prompt with the name that the entry gives, else the prompt `query`; a document
+    gets the prompt `document`.
+
+    Args:
+        teacher: A symmetric model, in evaluation mode.
+        store: Teacher store that keeps its vectors.
+        entry: The data entry; `prompt` names the prompt before its queries.
+        autocast: Compute in bfloat16 where torch considers it safe.
+    """
+    own = {name: text or "" for name, text in teacher.prompts.items()}
+    query = own.get(entry.prompt, own.get("query", "")) if entry.prompt else ""
+    document = next((own[name] for name in DOCUMENT_PROMPTS if own.get(name)), "")
+    asks: dict[Side, RoleEncoding] = {
+        "query": RoleEncoding("query", query),
+        "document": RoleEncoding("document", document),
+    }
+    return Asked(
+        ModelTeacher(teacher, store, asks, autocast=autocast), teacher.similarity_fn_name == "cosine"
+    )

@@ -1,39 +1,42 @@
-"""Independent initialisation: one encoder trained symmetrically with InfoNCE.
+"""Stages on labelled pairs and triples: contrastive, distill, and joint (Stage II).
 
-Source: the MAR paper's section on initialisation; BMRetriever and MedTE are trained by the same stage.
+Sources: the MAR paper's sections on initialisation and joint fine-tuning; BMRetriever and MedTE are trained
+by `contrastive`; RocketQAv2 for `distill`; HARNESS-LM for a joint stage with frozen documents.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers.utils import logging
 
-from mar_st.losses import AsymInfoNCELoss
+from mar_st.errors import MarError
+from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.model.adapters import add_lora, merge_lora
-from mar_st.stages.columns import read_columns
+from mar_st.modules import is_truncation
+from mar_st.recipes.rules import reads_documents
+from mar_st.stages.columns import column_prompts, kl_scope, stage_columns, taught
+from mar_st.stages.encoders import mixed_with_start
 from mar_st.stages.trainer import fit
-from mar_st.stages.weights import mixed_with_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
     from mar_st.data import Source
+    from mar_st.model.mar import MAR
     from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
-    from mar_st.stages.settings import StageSettings
+    from mar_st.stages.trainer import StageSettings
 
 logger = logging.get_logger(__name__)
 
 #: Share of a LoRA update that may be rounded away without a warning.
 MAX_LOST_SHARE = 0.01
 
-#: Name of the prompt for documents, in training as in `encode_corpus`.
-DOCUMENT_PROMPT = "document"
+#: Parameters of the document route, by their names in a loss.
+DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."
 
 
 def train_contrastive(
@@ -57,88 +60,167 @@ def train_contrastive(
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name: that of the data entry goes before queries (both columns of symmetric
             data), the one named `document`, if any, before documents.
+    """
+    with mixed_with_start(model, stage.start_share):
+        _add_lora(model[0], stage)
+        data = stage_columns(sources, stage, settings)
+        loss = _loss(model, stage, data, learnable_temperature=stage.learnable_temperature)
+        fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
+        _merge_lora(model[0], stage)
+
+
+def train_distill(
+    student: SentenceTransformer,
+    teacher: SentenceTransformer | CrossEncoder,
+    sources: Sequence[Source],
+    stage: DistillStage,
+    settings: StageSettings,
+    prompts: Mapping[str, str],
+) -> None:
+    """Train the student in place on labelled triples and on the teacher's scores of them.
+
+    The teacher's vectors or scores are computed once, before the first step, so a step runs only the student;
+    widths may differ. A bi-encoder's score is its own similarity, cosine or dot product, of texts with its
+    own prompts; a cross-encoder's is its logit.
+
+    Args:
+        student: A symmetric model.
+        teacher: A symmetric model of any width or a cross-encoder; moved to the CPU when it is no longer
+            needed.
+        sources: Data settings with their triples.
+        stage: Hyperparameters and loss weights.
+        settings: Run folder, seed, precision.
+        prompts: Prompt texts by name, for the student, as in `train_contrastive`.
+    """
+    data = stage_columns(sources, stage, settings)
+    of_columns = column_prompts(sources, data, prompts)
+    labelled = taught(data, teacher, sources, stage, settings)
+    teacher.to("cpu")
+    fit(student, labelled, _loss(student, stage, data), stage, settings, prompts=of_columns)
+
+
+def train_joint(
+    model: MAR,
+    sources: Sequence[Source],
+    stage: JointStage,
+    settings: StageSettings,
+    prompts: Mapping[str, str],
+    *,
+    teacher: SentenceTransformer | CrossEncoder | None = None,
+) -> None:
+    """Train the routes in place with Asym-InfoNCE over hard and in-batch negatives.
+
+    Frozen documents are encoded once, before the first step, and read from a store (HARNESS-LM, phase three),
+    see `mar_st.recipes.rules.reads_documents`.
+
+    The document encoder is trained through LoRA if `stage.lora_r` is given (the adapter is merged at the
+    end), in full otherwise. With `stage.freeze` one side keeps its weights: it has no gradients, optimiser
+    state or dropout. Both columns of symmetric data go through the query encoder. `dims` and `start_share`
+    are as in `train_contrastive`.
+
+    With `stage.kl_weight` the routes also learn a teacher's scores (listwise KL, see `ScoreDistillLoss`). The
+    teacher is the document encoder at the start of the stage, for both queries and documents, at its full
+    width and with the prompts of its initialisation; or another model.
+
+    Args:
+        model: An aligned MAR.
+        sources: Data settings with their triples.
+        stage: Hyperparameters.
+        settings: Run folder, seed, precision.
+        prompts: Prompt texts by name, as in `train_contrastive`.
+        teacher: A model to learn scores from instead of the document encoder.
 
     Raises:
-        MarError: The transformer lacks one of `stage.lora_targets`.
-        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
+        MarError: The query encoder is frozen and some data are symmetric.
     """
-    transformer: Any = model[0]
-    with mixed_with_start(model, stage.start_share):
-        add_stage_lora(transformer, stage)
-        data = stage_columns(sources, stage, settings)
-        loss = AsymInfoNCELoss(
-            model,
-            temperature=stage.temperature,
-            learnable_temperature=stage.learnable_temperature,
-            dims=stage.dims,
-            both_directions=stage.both_directions,
-            false_negative_margin=stage.false_negative_margin,
-            gather_across_devices=stage.cross_device_negatives,
-            mini_batch_size=stage.mini_batch_size,
-            mini_batch_tokens=stage.mini_batch_tokens,
+    symmetric = [source.entry.name for source in sources if source.entry.symmetric]
+    if stage.freeze == "query" and symmetric:
+        raise MarError(
+            f"stage {stage.name}: both columns of the symmetric data {', '.join(symmetric)} go through "
+            "the query encoder, which is frozen. Leave them out with 'data', or freeze nothing."
         )
-        fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-        merge_stage_lora(transformer, stage)
+    for route in ("query", "document"):
+        for module in model.route_modules(route):
+            module.requires_grad_(stage.freeze != route and not is_truncation(module))
+    data = stage_columns(sources, stage, settings)
+    mapping = {}
+    for source in sources:
+        other = "query" if source.entry.symmetric else "document"
+        columns = data[source.entry.name].column_names
+        mapping[source.entry.name] = {column: "query" if column == "query" else other for column in columns}
+    of_columns = column_prompts(sources, data, prompts)
+    if reads_documents(stage, [source.entry for source in sources]):
+        data = taught(data, _document_teacher(model, prompts), sources, stage, settings, read=["query"])
+        of_columns = {name: {"query": of["query"]} for name, of in of_columns.items() if "query" in of}
+    elif stage.kl_weight:
+        data = taught(data, teacher or _document_teacher(model, prompts), sources, stage, settings)
+        if teacher is not None:
+            teacher.to("cpu")
+    document: Any = model.route_modules("document")[0]
+    rate = stage.document_learning_rate
+    with mixed_with_start(model, stage.start_share):
+        _add_lora(document, stage)  # the teacher's scores are of the encoder without it
+        fit(
+            model,
+            data,
+            _loss(model, stage, data),
+            stage,
+            settings,
+            prompts=of_columns,
+            router_mapping=mapping,
+            learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
+        )
+        _merge_lora(document, stage)
 
 
-def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
+def _add_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Give an encoder the adapter that a stage asks for; without `lora_r` nothing changes."""
-    if stage.lora_r is None:
-        return
-    add_lora(
-        transformer,
-        r=stage.lora_r,
-        alpha=stage.lora_alpha,
-        dropout=stage.lora_dropout,
-        targets=stage.lora_targets,
-    )
+    if stage.lora_r is not None:
+        add_lora(transformer, r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
 
 
-def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
-    """Merge the adapter of a stage as `stage.lora_merge_dtype` asks; warn if rounding loses too much."""
-    merged = merge_lora(transformer, torch.float32 if stage.lora_merge_dtype == "float32" else None)
+def _merge_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
+    """Merge the adapter of a stage; warn if rounding to the stored dtype loses too much."""
+    merged = merge_lora(transformer)
     if merged is not None and merged.lost > MAX_LOST_SHARE:
         logger.warning_once(
             f"stage {stage.name}: storing the merged weights in {merged.dtype} rounds away "
-            f"{merged.lost:.1%} of the LoRA update. 'lora_merge_dtype: float32' keeps it for the stages that "
-            "follow."
+            f"{merged.lost:.1%} of the LoRA update."
         )
 
 
-def stage_columns(
-    sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: StageSettings
-) -> dict[str, Dataset]:
-    """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
-
-    Raises:
-        MarError: Negatives are required, but a query has none.
-    """
-    data = {}
-    for source in sources:
-        negatives = source.entry.negatives if stage.negatives is None else stage.negatives
-        stage_source = replace(source, entry=source.entry.model_copy(update={"negatives": negatives}))
-        data[source.entry.name] = read_columns(stage_source, settings.seed)
-    return data
+def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:
+    """Return the document encoder at its full width, with the prompts of its initialisation."""
+    teacher = model.encoder("document")
+    teacher.prompts = dict(prompts)
+    return teacher
 
 
-def column_prompts(
-    sources: Sequence[Source], data: Mapping[str, Dataset], prompts: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
-    """Return the prompt of every column, by data name.
+def _loss(
+    model: SentenceTransformer,
+    stage: ContrastiveStage | DistillStage | JointStage,
+    data: Mapping[str, Dataset],
+    **options: Any,
+) -> AsymInfoNCELoss | ScoreDistillLoss:
+    """Return the loss of a stage: Asym-InfoNCE, plus the KL if there is a teacher."""
+    options |= {
+        "temperature": stage.temperature,
+        "dims": getattr(stage, "dims", ()),
+        "both_directions": getattr(stage, "both_directions", False),
+        "false_negative_margin": stage.false_negative_margin,
+        "gather_across_devices": True,
+        "mini_batch_size": stage.mini_batch_size,
+        "mini_batch_tokens": stage.mini_batch_tokens,
+    }
+    if not getattr(stage, "kl_weight", 0.0):
+        return AsymInfoNCELoss(model, **options)
 
-    Queries (and all columns of symmetric data) get the prompt of the data entry, documents
-    `DOCUMENT_PROMPT`.
-    """
-    result = {}
-    for source in sources:
-        entry = source.entry
-        texts = {
-            "query": prompts.get(entry.prompt, ""),
-            "document": prompts.get(entry.prompt if entry.symmetric else DOCUMENT_PROMPT, ""),
-        }
-        named = {
-            column: texts["query" if column == "query" else "document"]
-            for column in data[entry.name].column_names
-        }
-        result[entry.name] = {column: text for column, text in named.items() if text}
-    return result
+    default = 1.0 if stage.cross_encoder is not None else None  # logits of a cross-encoder
+    return ScoreDistillLoss(
+        model,
+        teacher_temperature=stage.teacher_temperature or default,
+        kl_weight=stage.kl_weight,
+        contrastive_weight=stage.contrastive_weight,
+        kl_scope=kl_scope(stage, data),
+        **options,
+    )

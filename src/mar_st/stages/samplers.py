@@ -1,14 +1,15 @@
-"""Batch samplers: rows of one data entry or of all, without equal texts, of similar length.
+"""Rows and batches of a stage: of one data entry or of all, without equal texts, of similar length.
 
 sentence-transformers' samplers read a row from the dataset for every test of a duplicate, promise a number of
 batches that they may not reach, and ignore lengths. With several processes they give each process its own
 batch, maybe of another data entry. These samplers work on integer keys of the texts and give exactly
-`rows // batch_size` batches per epoch; a batch is one optimiser step over all processes.
+`rows // batch_size` batches per epoch; a batch is shared by all processes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
@@ -16,57 +17,41 @@ from torch.utils.data import BatchSampler, Dataset
 from transformers.utils import logging
 
 from mar_st.data import column_texts, digests
-from mar_st.data.redrawn import RedrawnDataset
 from mar_st.errors import MarError
-from mar_st.stages.first_fit import FirstFit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import datasets
 
-    from mar_st.data import Texts
-
 logger = logging.get_logger(__name__)
-
-Value = TypeVar("Value")
 
 #: Column that tells the collator which data entry a row is from.
 SOURCE_COLUMN = "dataset_name"
 
 
-class BatchError(MarError):
-    """Rows that do not make the batches that a stage asks for."""
-
-
 class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
-    A batch is read with one access per dataset instead of one per row. The documents of a
-    `RedrawnDataset` are those of the epoch.
+    A batch is read with one access per dataset instead of one per row.
 
     Args:
         data: Datasets by name.
     """
 
     def __init__(self, data: Mapping[str, datasets.Dataset]) -> None:
-        self.names = list(data)
-        self._datasets = list(data.values())
-        self._texts = [_plain_texts(dataset) for dataset in self._datasets]
+        self.names, self._datasets = list(data), list(data.values())
+        # Reading columns with only texts directly is faster.
+        self._texts = [
+            {name: column_texts(dataset, name) for name in dataset.column_names}
+            if dataset.format["type"] is None and text_columns(dataset) == dataset.column_names
+            else None
+            for dataset in self._datasets
+        ]
         self._ends = np.cumsum([len(dataset) for dataset in self._datasets])
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose rows are returned."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return int(self._ends[-1])
-
-    @property
-    def starts(self) -> list[int]:
-        """Return the index of the first row of each dataset."""
-        return [0, *self._ends[:-1].tolist()]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.__getitems__([index])[0]
@@ -77,7 +62,12 @@ class TrainRows(Dataset[dict[str, Any]]):
         rows: list[dict[str, Any]] = [{}] * len(wanted)
         for part in np.unique(of_dataset):
             places = np.flatnonzero(of_dataset == part)
-            content = self._content(part, wanted[places] - self.starts[part])
+            numbers = wanted[places] - (self._ends[part - 1] if part else 0)
+            texts = self._texts[part]
+            if texts is None:
+                content: Mapping[str, Sequence[Any]] = self._datasets[part][numbers.tolist()]
+            else:
+                content = {name: column.take(numbers) for name, column in texts.items()}
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
                 rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
@@ -85,27 +75,19 @@ class TrainRows(Dataset[dict[str, Any]]):
             _fill(rows, wanted)
         return rows
 
-    def _content(self, part: int, rows: np.ndarray) -> dict[str, Sequence[Any]]:
-        dataset, texts = self._datasets[part], self._texts[part]
-        if isinstance(dataset, RedrawnDataset):
-            return dataset.content(rows, self.epoch)
-        if texts is None:
-            content: dict[str, Sequence[Any]] = dataset[rows.tolist()]
-            return content
-        return {name: column.take(rows) for name, column in texts.items()}
-
 
 def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
     """Fill missing negatives with documents of the other rows; the indices of the batch seed the draw."""
-    rng = np.random.default_rng(indices)
-    owners = [[text for name, text in _documents(row) if text is not None] for row in rows]
     if len(rows) < 2:
-        raise BatchError(
+        raise MarError(
             "A row without negatives takes documents of the other rows of its batch, so each process needs "
             "at least two rows per batch. Choose a larger batch_size, or mine negatives (mar mine)."
         )
+    rng = np.random.default_rng(indices)
+    names = [name for name in rows[0] if name == "positive" or name.startswith("negative_")]
+    owners = [[row[name] for name in names if row[name] is not None] for row in rows]
     for place, row in enumerate(rows):
-        empty = [name for name, text in _documents(row) if text is None]
+        empty = [name for name in names if row[name] is None]
         if not empty:
             continue
         few = len(rows) - 1 < len(empty)
@@ -115,18 +97,80 @@ def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
             row[name] = documents[int(rng.integers(len(documents)))]
 
 
-def _documents(row: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Return the columns of a row that hold its documents."""
-    return [(name, row[name]) for name in row if name == "positive" or name.startswith("negative_")]
+class FirstFit:
+    """Fills one batch after another from rows in their order; rows that share a key never share a batch.
 
+    A row that does not fit waits, and comes before all later rows in the next batch.
 
-def _plain_texts(dataset: datasets.Dataset) -> dict[str, Texts] | None:
-    """Return the columns of a dataset with only texts; reading them directly is faster."""
-    names = dataset.column_names
-    redrawn = isinstance(dataset, RedrawnDataset)
-    if redrawn or dataset.format["type"] is not None or text_columns(dataset) != names:
-        return None
-    return {name: column_texts(dataset, name) for name in names}
+    Args:
+        rows: Numbers of the rows.
+        keys: Integer keys of the texts of each row, `(all rows, texts)`.
+        size: Rows of a batch.
+    """
+
+    def __init__(self, rows: np.ndarray, keys: np.ndarray, size: int) -> None:
+        self.rows, self.keys, self.size = rows, keys, size
+        self._unread = iter(range(len(rows)))
+        self._waiting: list[int] = []  # places in `rows`
+        self._places: list[int] = []  # those of the batch
+        self._batch: list[int] = []
+        self._seen: set[int] = set()
+        self._taken_elsewhere: set[int] = set()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield full batches until the rows that are left do not fill another one."""
+        while self.fill():
+            yield self.take()
+
+    def fill(self) -> bool:
+        """Fill the batch; return False if it is not full and no row that is left fits it."""
+        before, self._waiting = iter(self._waiting), []
+        for place in chain(before, self._unread):
+            row = int(self.rows[place])
+            if row in self._taken_elsewhere:
+                continue
+            if not self._add(row):
+                self._waiting.append(place)
+                continue
+            self._places.append(place)
+            if len(self._batch) == self.size:
+                break
+        self._waiting += before
+        return len(self._batch) == self.size
+
+    def fill_with(self, others: np.ndarray) -> bool:
+        """Fill the rest of the batch with other rows, which do not wait; return False if it is not full.
+
+        If such a row also is one of the rows that wait, it is not used a second time.
+        """
+        for other in others:
+            if len(self._batch) == self.size:
+                break
+            if self._add(row := int(other)):
+                self._taken_elsewhere.add(row)
+        return len(self._batch) == self.size
+
+    def take(self) -> list[int]:
+        """Return the batch and start the next one."""
+        batch, self._batch, self._places = self._batch, [], []
+        self._seen.clear()
+        return batch
+
+    def left(self) -> np.ndarray:
+        """Return all rows that are in no batch that was taken, in their order."""
+        return self.rows[np.array(sorted([*self._places, *self._waiting, *self._unread]), dtype=np.int64)]
+
+    def __len__(self) -> int:
+        """Return the number of rows in the batch."""
+        return len(self._batch)
+
+    def _add(self, row: int) -> bool:
+        keys = self.keys[row].tolist()
+        fits = self._seen.isdisjoint(keys)
+        if fits:
+            self._batch.append(row)
+            self._seen.update(keys)
+        return fits
 
 
 class BatchPlan:
@@ -145,7 +189,7 @@ class BatchPlan:
         seed: Determines the batches together with the epoch, so a resumed run draws the same ones.
 
     Raises:
-        BatchError: A column has fewer different keys than a batch has rows.
+        MarError: A column has fewer different keys than a batch has rows.
     """
 
     def __init__(
@@ -156,27 +200,17 @@ class BatchPlan:
         keys: np.ndarray | None = None,
         lengths: np.ndarray | None = None,
         groups: int = 0,
-        seed: int | Sequence[int] = 0,
+        seed: Sequence[int] = (0,),
     ) -> None:
-        self.rows, self.batch_size = rows, batch_size
+        self.rows, self.batch_size, self.seed = rows, batch_size, list(seed)
         self.keys, self.groups = keys, groups
         self.lengths = lengths if groups else None
-        self.seed = [seed] if isinstance(seed, int) else list(seed)
-        if len(self) and keys is not None:
-            self._check_distinct(keys)
-
-    def _check_distinct(self, keys: np.ndarray) -> None:
-        """Raise `BatchError` if a column holds fewer different texts than a batch needs."""
-        for column in keys.T:
+        for column in () if keys is None or not len(self) else keys.T:
             # The first rows nearly always suffice.
-            if len(np.unique(column[: 16 * self.batch_size])) >= self.batch_size:
+            if len(np.unique(column[: 16 * batch_size])) >= batch_size:
                 continue
-            distinct = len(np.unique(column))
-            if distinct < self.batch_size:
-                raise BatchError(
-                    f"Equal texts must not meet in a batch, and a column of the data holds only {distinct} "
-                    f"different texts for a batch of {self.batch_size}. Choose a smaller batch_size."
-                )
+            if (distinct := len(np.unique(column))) < batch_size:
+                raise _too_few(f"a column of the data holds only {distinct} different texts", batch_size)
 
     def __len__(self) -> int:
         return self.rows // self.batch_size
@@ -185,7 +219,7 @@ class BatchPlan:
         """Yield the batches of an epoch.
 
         Raises:
-            BatchError: There are not enough rows without a common text for a batch.
+            MarError: There are not enough rows without a common text for a batch.
         """
         rng = np.random.default_rng([*self.seed, epoch])
         order = self._permutation(rng)
@@ -197,17 +231,19 @@ class BatchPlan:
             pool = np.concatenate([waiting, order[start : start + together]])
             # Alternate short and long rows at the end of the pool, where rows are left over.
             pool, left = self._whole(pool, longest_first=number % 2 == 1)
-            if self.keys is None:
-                batches, waiting = (batch.tolist() for batch in pool.reshape(-1, self.batch_size)), left
-                for batch in self._shuffled(batches, rng):
-                    yielded += 1
-                    yield batch
-                continue
-            fitting = FirstFit(pool, self.keys, self.batch_size)
-            for batch in self._shuffled(fitting, rng):
+            fitting = None if self.keys is None else FirstFit(pool, self.keys, self.batch_size)
+            batches: Iterable[list[int]] = (
+                (batch.tolist() for batch in pool.reshape(-1, self.batch_size))
+                if fitting is None
+                else fitting
+            )
+            if self.groups:  # in a random order, as they are sorted by length
+                made = list(batches)
+                batches = (made[index] for index in rng.permutation(len(made)))
+            for batch in batches:
                 yielded += 1
                 yield batch
-            waiting = np.concatenate([fitting.left(), left])
+            waiting = left if fitting is None else np.concatenate([fitting.left(), left])
         yield from self._missing(len(self) - yielded, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
@@ -223,13 +259,6 @@ class BatchPlan:
             pool = pool[np.argsort(-lengths if longest_first else lengths, kind="stable")]
         return pool, left
 
-    def _shuffled(self, batches: Iterable[list[int]], rng: np.random.Generator) -> Iterable[list[int]]:
-        """Return batches in a random order if they are sorted by length."""
-        if not self.groups:
-            return batches
-        made = list(batches)
-        return (made[index] for index in rng.permutation(len(made)))
-
     def _missing(self, number: int, waiting: np.ndarray, rng: np.random.Generator) -> Iterator[list[int]]:
         """Yield the last batches of an epoch if rows with equal texts were left over."""
         if number <= 0 or self.keys is None:
@@ -242,51 +271,45 @@ class BatchPlan:
         for _ in range(number):
             others = self._permutation(rng)
             if not fitting.fill() and not fitting.fill_with(others):
-                raise BatchError(
-                    f"Equal texts must not meet in a batch, and only {len(fitting)} rows without a common "
-                    f"text were found for a batch of {self.batch_size}. Choose a smaller batch_size."
-                )
+                raise _too_few(f"only {len(fitting)} rows without a common text were found", self.batch_size)
             yield fitting.take()
+
+
+def _too_few(found: str, batch_size: int) -> MarError:
+    return MarError(
+        f"Equal texts must not meet in a batch, and {found} for a batch of {batch_size}. Choose a smaller "
+        "batch_size."
+    )
 
 
 class TrainBatches(BatchSampler):
     """Batches of several pools of rows in a random order that gives each its share.
 
     Args:
-        plans: Returns the pools of an epoch; their numbers of rows and batches are the same in every epoch.
-        starts: Offset of each pool's row numbers.
+        plans: The pools.
         seed: Seed of the order.
         world: Processes that take equal slices of a batch. Its rows, which may be sorted by length, are dealt
             out so that each gets short and long ones.
     """
 
-    def __init__(
-        self,
-        plans: Callable[[int], Sequence[BatchPlan]],
-        starts: Sequence[int],
-        seed: int = 0,
-        world: int = 1,
-    ) -> None:
-        first = plans(0)
-        super().__init__(range(sum(plan.rows for plan in first)), first[0].batch_size, drop_last=True)
-        self.plans, self.starts, self.seed = plans, list(starts), seed
-        self.world = world
-        self.epoch = 0
-        self._sizes = [len(plan) for plan in first]
+    def __init__(self, plans: Sequence[BatchPlan], seed: int = 0, world: int = 1) -> None:
+        super().__init__(range(sum(plan.rows for plan in plans)), plans[0].batch_size, drop_last=True)
+        self.plans, self.seed, self.world, self.epoch = plans, seed, world, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return sum(self._sizes)
+        return sum(len(plan) for plan in self.plans)
 
     def __iter__(self) -> Iterator[list[int]]:
-        turns = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        starts = [0, *np.cumsum([plan.rows for plan in self.plans]).tolist()]
+        turns = np.repeat(np.arange(len(self.plans)), [len(plan) for plan in self.plans])
         np.random.default_rng([self.seed, self.epoch]).shuffle(turns)
-        batches = [plan.epoch(self.epoch) for plan in self.plans(self.epoch)]
+        batches = [plan.epoch(self.epoch) for plan in self.plans]
         for turn in turns.tolist():
-            rows = [row + self.starts[turn] for row in next(batches[turn])]
+            rows = [row + starts[turn] for row in next(batches[turn])]
             yield [row for rank in range(self.world) for row in rows[rank :: self.world]]
 
 
@@ -305,7 +328,7 @@ def train_batches(
 
     Args:
         data: Datasets by name.
-        batch_size: Rows per optimiser step, over all processes.
+        batch_size: Rows per batch, over all processes.
         mixed: Let a batch hold rows of several datasets; otherwise all rows of a batch are of one dataset.
         no_duplicates: Never put rows that share a text, in any column, into the same batch.
         groups: Batches that are sorted by length together; 0 for none.
@@ -314,40 +337,36 @@ def train_batches(
         world: Processes that share a batch.
 
     Raises:
-        BatchError: A dataset has fewer rows than a batch and would never be used, or a column with fewer
+        MarError: A dataset has fewer rows than a batch and would never be used, or a column with fewer
             different texts than a batch.
     """
-    if mixed:
-        pools = [("all data entries together", list(data))]
-    else:
-        pools = [(f"the data {name!r}", [name]) for name in data]
-    sizes = [sum(len(data[name]) for name in names) for _, names in pools]
-    for (what, _), rows in zip(pools, sizes, strict=True):
+    pools = [list(data)] if mixed else [[name] for name in data]
+    plans = []
+    for index, names in enumerate(pools):
+        rows = sum(len(data[name]) for name in names)
         if rows < batch_size:
-            raise BatchError(
-                f"A batch takes {batch_size} rows and {what} has {rows}, so it would never be used. Choose a "
+            what = "all data entries together have" if mixed else f"the data {names[0]!r} have"
+            raise MarError(
+                f"A batch takes {batch_size} rows and {what} {rows}, so it would never be used. Choose a "
                 "smaller batch_size, 'batches: mixed', or leave it out with 'data'."
             )
-    keys = {name: _keys(dataset) for name, dataset in data.items()} if no_duplicates else {}
-    documents = document_columns or {}
-    lengths = {name: _lengths(dataset, documents.get(name)) for name, dataset in data.items() if groups}
-
-    def plans(epoch: int) -> list[BatchPlan]:
-        return [
+        columns = {name: (document_columns or {}).get(name) or text_columns(data[name]) for name in names}
+        lengths = [
+            np.max([column_texts(data[name], column).lengths() for column in columns[name]], axis=0)
+            for name in names if groups
+        ]  # fmt: skip
+        keys = [_keys(data[name]) for name in names if no_duplicates]
+        plans.append(
             BatchPlan(
                 rows,
                 batch_size,
-                keys=_joined([keys[name](epoch) for name in names if name in keys]),
-                lengths=_joined([lengths[name](epoch) for name in names if name in lengths]),
+                keys=np.concatenate(keys) if keys else None,
+                lengths=np.concatenate(lengths) if lengths else None,
                 groups=groups,
                 seed=(seed, index),
             )
-            for index, (rows, (_, names)) in enumerate(zip(sizes, pools, strict=True))
-        ]
-
-    redrawn = any(isinstance(dataset, RedrawnDataset) for dataset in data.values())
-    starts = [0, *np.cumsum(sizes)[:-1].tolist()]
-    return TrainBatches(plans if redrawn else _always(plans(0)), starts, seed, world)
+        )
+    return TrainBatches(plans, seed, world)
 
 
 def text_columns(dataset: datasets.Dataset) -> list[str]:
@@ -360,39 +379,14 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
     ]
 
 
-def _always(value: Value) -> Callable[[int], Value]:
-    """Return a function that gives the same value for every epoch."""
-    return lambda _: value
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    return np.concatenate(parts) if parts else None
-
-
-def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
-    """Return the keys of all texts of an epoch, `(rows, texts)`; equal texts of any dataset have equal keys.
+def _keys(dataset: datasets.Dataset) -> np.ndarray:
+    """Return the keys of all texts, `(rows, texts)`; equal texts of any dataset have equal keys.
 
     A missing negative, which the batch fills with one of its own texts, keeps no row out.
     """
-    if isinstance(dataset, RedrawnDataset):
-        draws = dataset.draws
-        of_queries, of_documents = digests(draws.queries)[:, 0], digests(draws.documents)[:, 0]
-        return lambda epoch: dataset.values(epoch, of_queries, of_documents)
-    column_keys: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
     for column in text_columns(dataset):
         texts = column_texts(dataset, column)
         keys = digests(texts)[:, 0]
-        column_keys.append(np.where(texts.missing(), column_keys[0], keys) if column_keys else keys)
-    return _always(np.stack(column_keys, axis=1))
-
-
-def _lengths(
-    dataset: datasets.Dataset, document_columns: Sequence[str] | None
-) -> Callable[[int], np.ndarray]:
-    """Return the characters of each row's longest document; without documents, of its longest text."""
-    columns = list(document_columns or text_columns(dataset))
-    if isinstance(dataset, RedrawnDataset):
-        draws, places = dataset.draws, [dataset.texts.index(column) for column in columns]
-        of_queries, of_documents = draws.queries.lengths(), draws.documents.lengths()
-        return lambda epoch: dataset.values(epoch, of_queries, of_documents, 0)[:, places].max(axis=1)
-    return _always(np.max([column_texts(dataset, column).lengths() for column in columns], axis=0))
+        columns.append(np.where(texts.missing(), columns[0], keys) if columns else keys)
+    return np.stack(columns, axis=1)

@@ -1,52 +1,40 @@
-"""Training run shared by all stages: sentence-transformers' Trainer, made resumable and monitored."""
+"""Training run shared by all stages: sentence-transformers' Trainer, made resumable for every loss."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import random
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.module import Module
-from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback
-from transformers.trainer_callback import ProgressCallback
-from transformers.utils import logging
+from transformers import TrainerCallback
 
 from mar_st.errors import MarError
-from mar_st.files.checkpoints import last_checkpoint
+from mar_st.files import last_checkpoint, write_text
 from mar_st.kernels.cpu_attention import float32_attention
-from mar_st.planning.launch import pass_sizes
-from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
-from mar_st.stages.arguments import training_arguments
-from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
-from mar_st.stages.checkpointing import gradient_checkpointing
-from mar_st.stages.checkpoints import kept_random_state, random_state_name
+from mar_st.kernels.heap import trim
+from mar_st.planning.launch import Launch
+from mar_st.stages.collate import COUNTS_KEY, StageCollator, TokenDropout, check_mixture
 from mar_st.stages.columns import document_columns
-from mar_st.stages.compiling import compiled, transformers_of
-from mar_st.stages.deepspeed import lend, take_back
-from mar_st.stages.loading import worker_options
-from mar_st.stages.memory import ReturnMemory
-from mar_st.stages.meter import Meter, own_modules
-from mar_st.stages.monitor import (
-    METRICS_FILE,
-    TIMING_FIELDS,
-    LastStep,
-    MetricsFile,
-    ProgressBar,
-    TensorBoard,
-    plot_run,
-)
-from mar_st.stages.reports import end_reports
+from mar_st.stages.encoders import checkpointed, compiled, transformers_of
 from mar_st.stages.samplers import TrainRows, train_batches
-from mar_st.stages.token_dropout import TokenDropout
-from mar_st.stages.watch import NonFiniteWatch
+from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
@@ -54,37 +42,85 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Evaluation, Stage
     from mar_st.stages.samplers import TrainBatches
-    from mar_st.stages.settings import StageSettings
 
-logger = logging.get_logger(__name__)
+METRICS_FILE = "metrics.jsonl"
+
+#: The trainer's name of each schedule; all of them come after a linear warm-up.
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+#: Steps between two records, and between two returns of freed memory to the system.
+LOGGING_STEPS, TRIM_STEPS = 20, 100
+
+#: Processes that tokenise for one GPU.
+GPU_WORKERS = 4
+
+#: Trained parameters, in a checkpoint; prefix of the loss's parameters while DeepSpeed holds them.
+TRAINED_NAME, LENT_PREFIX = "trained.safetensors", "loss__"
 
 #: Elements of the gradients that are averaged over the processes in one message.
 MESSAGE_ELEMENTS = 2**26
 
 
-class StageTrainer(AccumulatingTrainer):
-    """The trainer of a stage: its batches, its gradients over processes, its meters and its watch.
+@dataclass(frozen=True)
+class StageSettings:
+    """Settings that a stage receives from the run it belongs to.
 
-    Gradients are averaged over the processes here, once per step, including those of the loss's parameters.
-    DistributedDataParallel would leave those out, and it cannot handle a loss that runs the model several
-    times per step (routes, GradCache).
+    Attributes:
+        folder: Folder of checkpoints and metrics.
+        seed: Seed of the stage, see `mar_st.recipes.rules.stage_seed`.
+        precision: `fp32`, or `bf16` for autocast.
+        save_steps: Steps between checkpoints.
+        evaluation: Retrieval on a development set while training.
+        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` is automatic.
+        compile: Compile the encoders with `torch.compile`.
+        callbacks: transformers callbacks of the caller, for every stage.
+        report_to: Trackers that transformers reports to (`wandb`, `tensorboard`, ...).
+        store: Folder of teacher vectors; default `$MAR_STORE`, else `teacher-store` beside the run folder.
+    """
+
+    folder: Path
+    seed: int
+    precision: str = "fp32"
+    save_steps: int = 200
+    evaluation: Evaluation | None = None
+    workers: int | None = None
+    compile: bool = False
+    callbacks: tuple[Any, ...] = ()
+    report_to: tuple[str, ...] = ()
+    store: Path | None = None
+
+    def teacher_store(self) -> TeacherStore:
+        """Return the store of teacher vectors."""
+        return TeacherStore(self.store or store_root(self.folder.resolve().parent))
+
+
+class StageTrainer(SentenceTransformerTrainer):
+    """The trainer of a stage: its batches, its gradients over processes, its records and checkpoints.
+
+    A batch of the loader is one optimiser step, or one pass of it (`gradient_accumulation`); processes split
+    it. Gradients are averaged over the processes here, once per step, including those of the loss's
+    parameters. DistributedDataParallel would leave those out, and it cannot handle a loss that runs the model
+    several times per step (routes, GradCache).
+
+    sentence-transformers' checkpoints are model folders. They leave out the parameters of the loss (a learnt
+    temperature) and, for an encoder with LoRA, all but the adapter. A stage begins from a model that it can
+    load again, so a checkpoint holds only the trained parameters, including those of the loss.
+
+    A loss may set `last_parts`, a dict of name to detached tensor; their means are logged as `loss_<name>`.
 
     Args:
         rows: The training data.
         batches: Which rows make up a batch.
-        watch: Stops the run at a bad loss or gradient.
+        stage: Name of the stage, for messages.
         **kwargs: Arguments of the trainer.
     """
 
-    def __init__(self, rows: TrainRows, batches: TrainBatches, watch: NonFiniteWatch, **kwargs: Any) -> None:
-        self.rows, self.batches, self.watch = rows, batches, watch
+    def __init__(self, rows: TrainRows, batches: TrainBatches, stage: str, **kwargs: Any) -> None:
+        self.rows, self.batches, self.stage = rows, batches, stage
         super().__init__(**kwargs)
-        self.meter = Meter(self.model, self.args.device, bf16=self.args.bf16, world=self.args.world_size)
-        self._step: tuple[Any, Any, dict[str, Any]] | None = None
         self._frozen = _frozen_modules(self.model)
-        losses: dict[str, Any] = self.loss if isinstance(self.loss, dict) else {"": self.loss}
-        self._losses = {name: own_modules(loss) for name, loss in losses.items()}
         self._averaged: list[nn.Parameter] = []
+        self._restart_counts()
         if self.args.world_size > 1 and not self.is_deepspeed_enabled:
             self._averaged = list(self.trained_parameters().values())
             # Mixed precision without DistributedDataParallel.
@@ -93,7 +129,18 @@ class StageTrainer(AccumulatingTrainer):
             for parameter in self._averaged:
                 torch.distributed.broadcast(parameter.data, 0)
 
-    # -- hooks of the trainer --
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the trained parameters by name: those of the model, then those of the loss."""
+        model: Any = getattr(self.model, "_orig_mod", self.model)
+        own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT_PREFIX)]
+        trained = {f"model.{name}": p for name, p in own if p.requires_grad}
+        of_model = {id(parameter) for _, parameter in own}
+        for name, parameter in self.loss.named_parameters():
+            if id(parameter) not in of_model:  # a loss holds the model
+                trained[f"loss.{name}"] = parameter
+        return trained
+
+    # -- data and optimiser --
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """Return the data unchanged; `TrainRows` names the dataset of each row."""
@@ -110,42 +157,55 @@ class StageTrainer(AccumulatingTrainer):
         """Add no automatic model card; `mar_st.runs.card` writes one."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return a loader of `self.batches`, split over the processes."""
+        """Return a loader of `self.batches`, split over the processes.
+
+        Workers are forked: they share the mapped data and need no copy of the model. They start with every
+        epoch and draw nothing at random, so batches do not depend on their number.
+        """
         self.accelerator.even_batches = False
+        workers = self.args.dataloader_num_workers
+        options = {"multiprocessing_context": "fork", "worker_init_fn": _start_worker} if workers else {}
         loader = DataLoader(
             self.rows,
             batch_sampler=self.batches,
             collate_fn=self.data_collator,
             pin_memory=self.args.dataloader_pin_memory,
-            **worker_options(self.args.dataloader_num_workers),
+            num_workers=workers,
+            **options,
         )
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Create the optimizer; register the loss's parameters with the model for DeepSpeed."""
+        """Create the optimizer; register the loss's parameters with the model for DeepSpeed.
+
+        DeepSpeed's engine knows only the model's parameters: it would not average the gradients of others
+        over the processes (ZeRO 0), or would fail on them (ZeRO 1 and 2). It accepts no scalar parameters, so
+        these get one dimension of length 1 meanwhile.
+        """
         optimizer = super().create_optimizer(model)
         if self.is_deepspeed_enabled:
-            trained = self.trained_parameters().items()
-            lend(self.model, {name: p for name, p in trained if name.startswith("loss.")})
+            for name, parameter in self.trained_parameters().items():
+                if name.startswith("loss."):
+                    if not parameter.ndim:
+                        parameter.data = parameter.data.reshape(1)
+                    self.model.register_parameter(LENT_PREFIX + name.replace(".", "__"), parameter)
         return optimizer
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The trainer sets the epoch of the sampler, unless the wrapper of a resumed epoch hides it.
         self.batches.set_epoch(kwargs["epoch"])
-        self.rows.set_epoch(kwargs["epoch"])
         super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     # -- one step --
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """Run forward and backward, and average the gradients over the processes."""
-        record = inputs.pop(RECORD_KEY, None)
-        if record is not None:
-            self.meter.batch(record)
+        texts, tokens = inputs.pop(COUNTS_KEY)
+        self._texts, self._tokens = self._texts + texts, self._tokens + tokens
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._step = (loss, record, inputs)
-        self._average_gradients()
+        if self.accelerator.sync_gradients:
+            self._average_gradients()
         return loss
 
     def compute_loss(
@@ -154,10 +214,10 @@ class StageTrainer(AccumulatingTrainer):
         """Return the loss of a batch; frozen encoders run in evaluation mode, without dropout."""
         for module in self._frozen:
             module.eval()
-        name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        # With this scale, the mean over the passes of a step is the total of the step.
-        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT_KEY, 1.0) * inputs.get(PASSES_KEY, 1))
+        for name, value in getattr(self.loss, "last_parts", {}).items():
+            total, number = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + value.detach(), number + 1)
         return loss
 
     def _average_gradients(self) -> None:
@@ -171,44 +231,133 @@ class StageTrainer(AccumulatingTrainer):
             message = torch.cat([gradient.reshape(-1).float() for gradient in bucket])
             torch.distributed.all_reduce(message)
             message /= self.args.world_size
-            start = 0
-            for gradient in bucket:
-                end = start + gradient.numel()
-                gradient.copy_(message[start:end].view_as(gradient))
-                start = end
+            for gradient, part in zip(bucket, message.split([g.numel() for g in bucket]), strict=True):
+                gradient.copy_(part.view_as(gradient))
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[no-untyped-call]
-        if self._step is not None:
-            loss, record, inputs = self._step
-            self._step = None
-            self.watch.add(self.state.global_step + 1, loss, norm, record, inputs)
-        return norm
-
-    # -- records, evaluations, checkpoints --
+    # -- records and evaluations --
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """Add the meter's fields to a record of the loss."""
+        """Add the parts of the loss and the throughput of all processes to a record of the loss.
+
+        Raises:
+            MarError: The loss or the norm of the gradients is not finite.
+        """
         if "loss" in logs:
-            self.watch.settle()
-            logs = {**logs, **self.meter.record()}
-        super().log({key: value for key, value in logs.items() if key not in TIMING_FIELDS[1:]}, start_time)
+            self._check_finite(logs)
+            logs = {
+                **logs,
+                **{f"loss_{n}": float(total) / count for n, (total, count) in self._parts.items()},
+            }
+            if getattr(self.loss, "learnable_temperature", False):
+                logs["temperature"] = float(self.loss.temperature)  # type: ignore[union-attr,arg-type]
+            seconds = max(time.perf_counter() - self._since, 1e-9) / self.args.world_size
+            logs |= {
+                "texts_per_second": round(self._texts / seconds, 2),
+                "tokens_per_second": round(self._tokens / seconds, 1),
+            }
+            if self.args.device.type == "cuda":
+                logs["peak_memory_gb"] = round(torch.cuda.max_memory_allocated(self.args.device) / 1e9, 3)
+            self._restart_counts()
+        super().log(logs, start_time)
+
+    def _restart_counts(self) -> None:
+        self._texts = self._tokens = 0
+        self._parts: dict[str, tuple[Any, int]] = {}
+        self._since = time.perf_counter()
+
+    def _check_finite(self, logs: dict[str, Any]) -> None:
+        bad = {name: logs[name] for name in ("loss", "grad_norm") if not math.isfinite(logs.get(name) or 0.0)}
+        if bad:
+            raise MarError(
+                f"Stage {self.stage} stopped by step {self.state.global_step}: {bad}. The last good "
+                f"checkpoint stays in {self.args.output_dir}. Look for broken texts or labels, lower "
+                "learning_rate, raise warmup_ratio or temperature, or use precision fp32; then start the "
+                "same command again."
+            )
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate without an effect on the random numbers or the throughput of training."""
-        with self.meter.paused(), kept_random_state():
-            return super().evaluate(*args, **kwargs)
+        start = time.perf_counter()
+        with _kept_random_state():
+            scores: dict[str, float] = super().evaluate(*args, **kwargs)
+        self._since += time.perf_counter() - start
+        return scores
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self.watch.settle()
-        with self.meter.paused():
-            super()._save_checkpoint(model, trial)
+    # -- checkpoints --
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        del state_dict
+        folder = Path(output_dir or str(self.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        trained = self.trained_parameters()
+        tensors = {name: parameter.detach().contiguous() for name, parameter in trained.items()}
+        save_file(tensors, str(folder / TRAINED_NAME))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # The trainer's state is written next and completes the checkpoint; then older ones are deleted.
+        if self.args.world_size > 1:
+            torch.distributed.barrier()
+
+    def _load_best_model(self) -> None:
+        self._load_from_checkpoint(str(self.state.best_model_checkpoint))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        del model
+        trained = self.trained_parameters()
+        tensors = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
+        if trained.keys() != tensors.keys():
+            raise MarError(
+                f"{resume_from_checkpoint} holds other parameters than this stage trains; delete the folder."
+            )
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(tensors[name])
+
+
+class _Records(TrainerCallback):
+    """Writes every log record to `metrics.jsonl`, and asks for one before each checkpoint and at the end.
+
+    A checkpoint is thus written only after the loss was found to be finite. On a CPU freed memory is returned
+    to the system: the C library keeps it, and batches of varying lengths leave holes in its heap, so that the
+    process would grow from 4 to 10 GB in 470 steps of a 9M-parameter encoder.
+    """
+
+    def __init__(self, path: Path, *, on_cpu: bool) -> None:
+        self.path, self.on_cpu = path, on_cpu
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        del args, control, kwargs
+        if state.is_world_process_zero:
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in state.log_history))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        del args, kwargs
+        if control.should_save or state.global_step >= state.max_steps:
+            control.should_log = True
+        if self.on_cpu and state.global_step % TRIM_STEPS == 0:
+            trim()
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        del args, control, kwargs
+        if state.is_world_process_zero:
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a `metrics.jsonl`, none if there is no such file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def fit(
     model: SentenceTransformer,
     data: dict[str, Dataset],
-    loss: nn.Module | dict[str, nn.Module],
+    loss: nn.Module,
     stage: Stage,
     settings: StageSettings,
     *,
@@ -224,7 +373,7 @@ def fit(
     Args:
         model: The model, on its device.
         data: Datasets by name.
-        loss: One loss for all datasets, or one for each. It may report its parts, see `mar_st.stages.meter`.
+        loss: The loss.
         stage: Optimisation settings; the loss handles `mini_batch_size`.
         settings: Settings of the run.
         prompts: Dataset name -> column -> prompt text.
@@ -234,136 +383,148 @@ def fit(
             (`model.0...`) -> learning rate, instead of the stage's.
 
     Raises:
-        BatchError: The data cannot form the batches that the stage requires.
-        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
-        NonFiniteError: A loss or gradient was NaN or infinite.
-        CheckpointError: The folder holds a checkpoint with other parameters.
+        MarError: The data cannot form the batches that the stage requires, the launch does not support the
+            stage, the loss became NaN or infinite, or the folder holds a checkpoint with other parameters.
     """
     prompts = {name: (prompts or {}).get(name, {}) for name in data}
     router_mapping = {name: (router_mapping or {}).get(name, {}) for name in data}
     mixed = stage.batches == "mixed" and len(data) > 1
     if mixed:
-        _check_mixed(model, data, loss, stage, prompts, router_mapping)
-    evaluator = _evaluator(settings.evaluation)
-    arguments = training_arguments(
-        stage,
-        settings,
-        model.device,
-        evaluate=evaluator is not None,
-        metric=None if evaluator is None else evaluator.primary_metric,
-        prompts=prompts,
-        router_mapping=router_mapping,
-        learning_rate_mapping=learning_rate_mapping or {},
-    )
+        check_mixture(stage.name, {name: d.column_names for name, d in data.items()}, router_mapping)
+    evaluator = None
+    if settings.evaluation is not None:
+        from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy
+
+        evaluator = evaluator_of(settings.evaluation)
+    arguments = _arguments(stage, settings, model.device, getattr(evaluator, "primary_metric", None))
+    arguments.prompts, arguments.router_mapping = prompts, router_mapping
+    arguments.learning_rate_mapping = learning_rate_mapping or {}
     batches = train_batches(
         data,
-        stage.batch_size,
+        stage.batch_size // stage.gradient_accumulation,
         mixed=mixed,
         no_duplicates=no_duplicates,
         groups=stage.length_groups,
         document_columns=document_columns(data, router_mapping),
-        seed=arguments.seed,
+        seed=settings.seed,
         world=arguments.world_size,
     )
+    share = getattr(stage, "token_dropout", 0.0)
+    dropout = TokenDropout(model, share, seed=settings.seed, epoch=lambda: batches.epoch) if share else None
     settings.folder.mkdir(parents=True, exist_ok=True)
-    checkpoints = settings.folder / "checkpoints"
-    suffix = f".{arguments.process_index}" if arguments.process_index else ""
     trainer = StageTrainer(
-        rows=TrainRows(data),
-        batches=batches,
-        watch=NonFiniteWatch(settings.folder / f"bad_batch{suffix}.json", stage.name, checkpoints),
+        TrainRows(data),
+        batches,
+        stage.name,
         model=model,
         args=arguments,
         train_dataset=dict(data),
         loss=loss,
         evaluator=evaluator,
-        data_collator=_collator(
-            model, stage, batches, prompts, router_mapping, seed=arguments.seed, mixed=mixed
+        data_collator=StageCollator(
+            model.preprocess, router_mapping=router_mapping, prompts=prompts, mixed=mixed, dropout=dropout
         ),
-        callbacks=_callbacks(settings),
-        sizes=pass_sizes(stage, arguments.per_device_train_batch_size),
+        callbacks=[_Records(settings.folder / METRICS_FILE, on_cpu=arguments.use_cpu), *settings.callbacks],
     )
     _train(trainer, stage, settings)
 
 
-def _check_mixed(
-    model: SentenceTransformer,
-    data: Mapping[str, Dataset],
-    loss: nn.Module | dict[str, nn.Module],
-    stage: Stage,
-    prompts: dict[str, dict[str, str]],
-    router_mapping: dict[str, dict[str, str]],
-) -> None:
-    """Check that rows of several datasets can share a batch."""
-    if isinstance(loss, dict):
-        raise MarError(f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each.")
-    pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
-    columns = {name: dataset.column_names for name, dataset in data.items()}
-    check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+def _arguments(
+    stage: Stage, settings: StageSettings, device: torch.device, metric: str | None
+) -> SentenceTransformerTrainingArguments:
+    """Return the trainer's arguments for a stage.
 
-
-def _collator(
-    model: SentenceTransformer,
-    stage: Stage,
-    batches: TrainBatches,
-    prompts: dict[str, dict[str, str]],
-    router_mapping: dict[str, dict[str, str]],
-    *,
-    seed: int,
-    mixed: bool,
-) -> RecordingCollator:
-    share = getattr(stage, "token_dropout", 0.0)
-    return RecordingCollator(
-        preprocess_fn=model.preprocess,
-        router_mapping=router_mapping,
-        prompts=prompts,
-        mixed=mixed,
-        dropout=TokenDropout(model, share, seed=seed, epoch=lambda: batches.epoch) if share else None,
+    Args:
+        stage: Optimisation settings.
+        settings: Settings of the run.
+        device: Device of the model.
+        metric: Score that decides which weights are kept; `None` without an evaluation.
+    """
+    launch = Launch.here()
+    launch.check(stage)
+    evaluation, on_cpu = settings.evaluation, device.type == "cpu"
+    best = evaluation is not None and evaluation.keep == "best"
+    workers = (0 if on_cpu else GPU_WORKERS) if settings.workers is None else settings.workers
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(settings.folder / "checkpoints"),
+        num_train_epochs=stage.epochs,
+        max_steps=stage.max_steps or -1,
+        per_device_train_batch_size=stage.batch_size // stage.gradient_accumulation // launch.world,
+        gradient_accumulation_steps=stage.gradient_accumulation,
+        learning_rate=stage.learning_rate,
+        warmup_steps=stage.warmup_ratio,
+        lr_scheduler_type=SCHEDULES[stage.schedule],
+        weight_decay=stage.weight_decay,
+        max_grad_norm=stage.max_grad_norm,
+        bf16=settings.precision == "bf16",
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and launch.world > 1 else None,
+        seed=settings.seed,
+        dataloader_drop_last=True,
+        dataloader_num_workers=workers,
+        dataloader_pin_memory=not on_cpu,
+        # A batch of the sampler is one optimiser step; the processes split it.
+        accelerator_config={"split_batches": True},
+        logging_steps=LOGGING_STEPS,
+        # The filter reads every loss back from the device; records are checked instead.
+        logging_nan_inf_filter=False,
+        eval_strategy="no" if evaluation is None else "steps",
+        eval_steps=None if evaluation is None else evaluation.every,
+        load_best_model_at_end=best,
+        metric_for_best_model=metric if best else None,
+        greater_is_better=True if best else None,
+        save_strategy="steps",
+        save_steps=evaluation.every if best and evaluation is not None else settings.save_steps,
+        save_total_limit=1,
+        report_to=list(settings.report_to) or "none",
+        run_name=f"{settings.folder.parent.name}/{settings.folder.name}",
+        deepspeed=str(launch.deepspeed) if launch.deepspeed else None,
     )
+    if arguments.world_size != launch.world:
+        raise MarError(
+            f"WORLD_SIZE says {launch.world} processes and torch.distributed has {arguments.world_size}. "
+            "Start with torchrun or accelerate launch."
+        )
+    if arguments.n_gpu > 1:
+        # Without a launcher the trainer would copy the model to every GPU at each step (DataParallel).
+        arguments._n_gpu = 1
+    return arguments
 
 
 def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None:
-    folder = settings.folder
     arguments, model = trainer.args, trainer.model
-    if trainer.pop_callback(ProgressCallback) is not None:
-        trainer.add_callback(ProgressBar(stage.name))
-    checkpoint = last_checkpoint(folder / "checkpoints", delete=arguments.process_index == 0)
+    encoders = transformers_of(model)
+    checkpoint = last_checkpoint(settings.folder / "checkpoints", delete=arguments.process_index == 0)
     if arguments.world_size > 1:
         torch.distributed.barrier()
-    if checkpoint is not None and not (Path(checkpoint) / random_state_name(arguments)).is_file():
-        logger.warning("%s is from another number of processes; dropout begins again.", checkpoint)
     arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
     try:
         with (
-            gradient_checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name),
-            float32_attention(transformers_of(model) if arguments.bf16 and arguments.use_cpu else []),
-            compiled(model, enabled=settings.compile),
+            checkpointed(encoders) if stage.gradient_checkpointing else nullcontext(),
+            float32_attention(encoders if arguments.bf16 and arguments.use_cpu else []),
+            compiled(encoders if settings.compile else [], on_cpu=arguments.use_cpu),
         ):
             trainer.train(resume_from_checkpoint=checkpoint)
     finally:
         _unwrap(trainer)
-        end_reports(settings.report_to)
-    if arguments.process_index == 0:
-        plot_run(folder)
+    if "wandb" in settings.report_to:  # the next stage is a run of its own
+        import wandb  # type: ignore[import-not-found]  # lazy: wandb
+
+        wandb.finish()
     model.eval()
 
 
-def _callbacks(settings: StageSettings) -> list[Any]:
-    folder, evaluation = settings.folder, settings.evaluation
-    callbacks: list[Any] = [MetricsFile(folder / METRICS_FILE), LastStep(), ReturnMemory()]
-    if find_spec("tensorboard") is not None:
-        callbacks.append(TensorBoard(folder / "tensorboard"))
-    if evaluation is not None and evaluation.patience is not None:
-        callbacks.append(EarlyStoppingCallback(evaluation.patience))
-    return [*callbacks, *settings.callbacks]
-
-
-def _evaluator(evaluation: Evaluation | None) -> Any:
-    if evaluation is None:
-        return None
-    from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy
-
-    return evaluator_of(evaluation)
+def _unwrap(trainer: StageTrainer) -> None:
+    """Remove wrappers and lent parameters from the model, so that another stage may train it too."""
+    model: Any = trainer.model
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    for name in [name for name in model._parameters if name.startswith(LENT_PREFIX)]:
+        parameter = model._parameters.pop(name)
+        parameter.grad = None
+        if parameter.shape == (1,):
+            parameter.data = parameter.data.reshape(())
+    for name in ("forward", "_is_accelerate_prepared"):
+        vars(model).pop(name, None)
 
 
 def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
@@ -377,10 +538,19 @@ def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
     return frozen
 
 
-def _unwrap(trainer: StageTrainer) -> None:
-    """Remove the wrappers for mixed precision from the model, so that another stage may train it too."""
-    model: Any = trainer.model
-    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-    take_back(model)
-    for name in ("forward", "_is_accelerate_prepared"):
-        vars(model).pop(name, None)
+def _start_worker(worker: int) -> None:
+    del worker
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of a tokenizer do not survive a fork
+
+
+@contextmanager
+def _kept_random_state() -> Iterator[None]:
+    """Restore all random states afterwards, so that training does not depend on the block."""
+    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global stream is meant
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)  # noqa: NPY002

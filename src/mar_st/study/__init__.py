@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mar_st.study.schema import Study, StudyError, load_study, study_names
+from mar_st.study.grid import Study, StudyRow, load_study, run_study, study_names
 
-__all__ = ["Study", "StudyError", "load_study", "study_names"]
+__all__ = ["Study", "StudyRow", "load_study", "run_study", "study_names"]

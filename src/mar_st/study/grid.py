@@ -1,45 +1,152 @@
-"""Running a study: a grid of rows x seeds, each stage trained once, each score kept."""
+"""A study: rows that change a recipe, trained with several seeds, scored on the same tasks and compared."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-from contextlib import suppress
-from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import torch
 from filelock import FileLock, Timeout
-from transformers.utils import logging
+from pydantic import Field, field_validator, model_validator
 
 from mar_st.data import read_source, source_digest
 from mar_st.errors import MarError
-from mar_st.evaluation.tasks import load_task, score
-from mar_st.files import finished, write_text
-from mar_st.files.arrays import load_array
-from mar_st.files.reading import read_record
-from mar_st.model.opening import open_model, route
-from mar_st.runs.lineage import encoder_digest, stage_digests
-from mar_st.runs.preflight import check_packages, check_sources
-from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
-from mar_st.study.schema import StudyError, row_recipes
-from mar_st.study.table import make_table, write_table
+from mar_st.evaluation.scored_set import NAME_PATTERN, Task
+from mar_st.files import read_record, write_json, write_text
+from mar_st.options import Settings, validated
+from mar_st.recipes.load import RECIPES, find_yaml, merged, read_content, read_mapping
+from mar_st.recipes.schema import Recipe
+from mar_st.study.table import as_markdown, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from sentence_transformers import SentenceTransformer
-    from torch import Tensor
+    from collections.abc import Callable
 
     from mar_st.data import Source
     from mar_st.evaluation.tasks import TaskData
-    from mar_st.recipes.schema import Data, Recipe, Side
-    from mar_st.study.schema import Study
+    from mar_st.recipes.schema import Data
 
-logger = logging.get_logger(__name__)
+STUDIES = RECIPES / "studies"
+
+
+class StudyRow(Settings):
+    """One line of the table: changes to the base recipe of the study, or a finished model."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    label: str | None = Field(default=None, description="what the table calls it; default the name")
+    group: str | None = Field(default=None, description="rows of a group stand together")
+    recipe: str | None = Field(default=None, description="another recipe than the base: name or file")
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="laid over the recipe as a file that extends it, lists by name"
+    )
+    model: str | None = Field(
+        default=None, description="a finished model in the place of a recipe: folder or Hub name"
+    )
+    prompts: dict[str, str] = Field(default_factory=dict, description="prompts of a finished model")
+    seeds: int | None = Field(default=None, gt=0, description="only the first seeds of the study")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.model is not None and (self.recipe or self.changes or self.seeds):
+            raise ValueError(f"row {self.name}: a finished model is scored as it is")
+        if self.prompts and self.model is None:
+            raise ValueError(f"row {self.name}: prompts are for a finished model; a recipe has its own")
+        reserved = sorted({"name", "seed", "extends"} & set(self.changes))
+        if reserved:
+            raise ValueError(f"row {self.name}: {reserved[0]!r} is set by the study; leave it out")
+        return self
+
+
+class Study(Settings):
+    """A grid of rows x seeds, the tasks they are scored on, and the row that the others are compared with."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    description: str = ""
+    base: str | None = Field(default=None, description="recipe that rows without one of their own change")
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="changes to the base, for all rows on it"
+    )
+    seeds: tuple[int, ...] = Field(default=(42, 43, 44), min_length=1, description="seeds, or how many")
+    full: str = Field(description="row of the full model, which the others are tested against")
+    rows: tuple[StudyRow, ...] = Field(min_length=1)
+    tasks: tuple[Task, ...] = Field(min_length=1)
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        return tuple(range(42, 42 + value)) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        rows = [row.name for row in self.rows]
+        for what, names in (("row", rows), ("task", [t.name for t in self.tasks]), ("seed", self.seeds)):
+            twice = [name for name in names if list(names).count(name) > 1]
+            if twice:
+                raise ValueError(f"two {what}s are called {twice[0]!r}; each must differ")
+        if self.full not in rows:
+            raise ValueError(f"full is {self.full!r}, which is not a row; choose from {', '.join(rows)}")
+        homeless = [row.name for row in self.rows if row.recipe is None and row.model is None]
+        if self.base is None and homeless:
+            raise ValueError(f"row {homeless[0]} changes the base, but the study has no 'base' recipe")
+        return self
+
+    @property
+    def runs(self) -> list[tuple[StudyRow, int]]:
+        """Return the row and the seed of every model; a finished model has only the first seed."""
+        return [
+            (row, seed)
+            for index, seed in enumerate(self.seeds)
+            for row in self.rows
+            if index < (1 if row.model is not None else row.seeds or len(self.seeds))
+        ]
+
+    def narrowed(self, rows: tuple[str, ...] = (), seeds: int | None = None) -> Study:
+        """Return the study with some of its rows (the full model stays) and its first seeds.
+
+        Raises:
+            MarError: A row does not exist.
+        """
+        known = [row.name for row in self.rows]
+        unknown = sorted(set(rows) - set(known))
+        if unknown:
+            raise MarError(f"The study has no row {unknown[0]!r}; it has {', '.join(known)}.")
+        kept = tuple(row for row in self.rows if not rows or row.name in (*rows, self.full))
+        return self.model_copy(update={"rows": kept, "seeds": self.seeds[:seeds]})
+
+    def recipe(self, row: StudyRow, seed: int) -> Recipe:
+        """Return the recipe of a row for a seed.
+
+        Raises:
+            MarError: The recipe is invalid; the message names the row.
+        """
+        where = f"row {row.name} of the study {self.name}"
+        content = read_content(row.recipe or str(self.base))
+        if row.recipe is None:
+            content = merged(content, self.changes, where)
+        about = {"name": row.name, "seed": seed, "description": row.label or row.name}
+        return validated(Recipe, merged(content, row.changes, where) | about, where)
+
+
+def study_names() -> list[str]:
+    """Return the names of the studies that come with the package."""
+    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def load_study(name: str | Path) -> Study:
+    """Read a study by shipped name or file; recipe files are named relative to it.
+
+    Raises:
+        MarError: The study does not exist, its YAML is broken, a key is unknown or a value is invalid.
+    """
+    path = find_yaml(name, STUDIES, study_names())
+    content = read_mapping(path)
+    rows = content.get("rows")
+    parts = [content, *rows] if isinstance(rows, list) else [content]
+    for part in (part for part in parts if isinstance(part, dict)):
+        for key in ("base", "recipe"):
+            if str(part.get(key)).endswith((".yaml", ".yml")):
+                part[key] = str((path.parent / part[key]).resolve())
+    return validated(Study, content, str(path))
 
 
 def run_study(
@@ -48,6 +155,7 @@ def run_study(
     *,
     stages: str | Path | None = None,
     save_steps: int = 200,
+    prepare: Callable[[Recipe], Recipe] = lambda recipe: recipe,
     say: Callable[[str], None] = print,
 ) -> Path | None:
     """Train and score every row with every seed, then write the table.
@@ -58,341 +166,116 @@ def run_study(
 
     Args:
         study: The study.
-        out: Folder for recipes, runs, scores and the table.
+        out: Folder for runs, scores and the table.
         stages: Folder that keeps stages by digest; default `out/stages`.
         save_steps: Steps between checkpoints.
+        prepare: Changes a recipe before it is trained, see `mar_st.planning.tiny.shrink`.
         say: Receives one line per step of the work.
 
     Returns:
-        `out/table.json`, with `table.md` and, if matplotlib is installed, `table.png` beside it; `None` if
-        other processes still work on runs of this study.
+        `out/table.json`, with `table.md` beside it; `None` if other processes still work on this study.
 
     Raises:
-        StudyError: The folder belongs to another study, or runs failed (the others are kept).
         MarError: A recipe, model, data entry or task is missing or broken; raised before any training.
     """
-    grid = Grid(study, Path(out), Path(stages) if stages else Path(out) / "stages", say)
-    grid.open()
-    failed: list[str] = []
-    runs = grid.runs
-    places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
-    waiting = runs
-    for _ in range(2):  # once more at the end: runs of other processes may be finished or abandoned by now
-        busy = []
-        for row, seed in waiting:
-            try:
-                if not grid.run(row, seed, save_steps, places[row, seed]):
-                    busy.append((row, seed))
-            except MarError as error:
-                say(f"{places[row, seed]}: failed: {error}")
-                failed.append(f"{row} (seed {seed}): {error}")
-        waiting = busy
-    if failed:
-        raise StudyError(
-            f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}. What was finished is kept; the "
-            "same command resumes with the rest."
-        )
-    if waiting:
-        say(f"{len(waiting)} runs are being run by other processes; the last one writes the table")
-        return None
-    return grid.table()
+    from mar_st.evaluation.tasks import load_task  # lazy: torch
+    from mar_st.runs.models import check_models  # lazy: torch
 
-
-@dataclass(frozen=True)
-class PlannedStage:
-    """One stage of one model of a study.
-
-    Attributes:
-        row: Name of the row.
-        seed: Seed of the model.
-        name: Name of the stage in the row's recipe.
-        digest: Identity of the stage.
-        state: `train`; `shared` with an earlier row; `finished` in the store.
-    """
-
-    row: str
-    seed: int
-    name: str
-    digest: str
-    state: str
-
-
-def plan_study(study: Study, folder: str | Path, *, stages: str | Path | None = None) -> list[PlannedStage]:
-    """List what a study will train, without training it: every stage of every model, in training order.
-
-    Args:
-        study: The study.
-        folder: Folder to write the rows' recipes to.
-        stages: Folder of finished stages to reuse.
-    """
-    store = Path(stages) if stages else Path(folder) / "stages"
-    grid = Grid(study, Path(folder), store, say=logger.info)
-    recipes = row_recipes(study, Path(folder) / "recipes")
-    planned: list[PlannedStage] = []
-    seen: set[str] = set()
-    for row, seed in grid.runs:
-        recipe = recipes.get(row, {}).get(seed)
-        if recipe is None:  # a finished model
-            continue
-        for stage, digest in zip(recipe.stages, grid.digests(recipe), strict=True):
-            state = "shared" if digest in seen else "train"
-            if state == "train" and (grid.store / digest / "done.json").is_file():
-                state = "finished"
-            seen.add(digest)
-            planned.append(PlannedStage(row, seed, stage.name, digest, state))
-    return planned
-
-
-@dataclass
-class Grid:
-    """The files of a study."""
-
-    study: Study
-    out: Path
-    store: Path
-    say: Callable[[str], None]
-    recipes: dict[str, dict[int, Recipe]] = field(default_factory=dict)
-    tasks: list[TaskData] = field(default_factory=list)
-    _data: dict[tuple[int, str], Source] = field(default_factory=dict)
-    _contents: dict[tuple[int, str], str] = field(default_factory=dict)
-
-    @property
-    def runs(self) -> list[tuple[str, int]]:
-        """Row and seed of every model, in the order of the work."""
-        rows = self.study.rows
-        return [
-            (row.name, seed) for seed in self.study.seeds for row in rows if seed in self.study.seeds_of(row)
-        ]
-
-    def open(self) -> None:
-        """Check the study before anything is trained, and claim the folder."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise StudyError(
-                "mar ablate runs in one process per device. Start it once per device with the same --out and "
-                "another CUDA_VISIBLE_DEVICES; the processes share the work."
-            )
-        from mar_st.model.prompts import with_source_prompts  # lazy: sentence_transformers
-        from mar_st.runs.sides import check_models  # lazy: sentence_transformers
-
-        self.out.mkdir(parents=True, exist_ok=True)
-        marker = self.out / "study.json"
-        if marker.is_file() and (read_record(marker) or {}).get("name") != self.study.name:
-            about = f"{self.out} holds another study, or its {marker.name} is damaged"
-            raise StudyError(f"{about}; choose another --out or delete it.")
-        self.tasks = [load_task(task) for task in self.study.tasks]
-        self.recipes = row_recipes(self.study, self.out / "recipes")
-        for row, recipes in self.recipes.items():
-            recipe = recipes[self.study.seeds[0]]
-            self._check_prompts(row, {"query", "document", *recipe.prompts})  # two are in every model
-            check_packages(recipe)
+    out = Path(out)
+    tasks = [load_task(task) for task in study.tasks]
+    recipes = {
+        (row.name, seed): prepare(study.recipe(row, seed)) for row, seed in study.runs if row.model is None
+    }
+    for recipe in recipes.values():
+        if recipe.seed == study.seeds[0]:
             check_models(recipe)
-            with_source_prompts(recipe)
-            check_sources(recipe, recipe.stages, [self.read(one, recipe.seed) for one in recipe.data])
-        for name, seed in self.runs:
-            if seed == self.study.seeds[0]:
-                self.identity(name, seed)
-        for one in self.study.rows if any(task.prompt for task in self.study.tasks) else ():
-            if one.name not in self.recipes and self._costs(one.name):
-                self._check_prompts(one.name, load_finished(one).prompts)
-        _write(marker, json.dumps(self.study.model_dump(mode="json"), indent=2, ensure_ascii=False))
-        for data in self.tasks:
-            self.say(f"task {data.task.name}: {len(data.items)} items, {data.metric}")
-
-    def _check_prompts(self, row: str, known: Collection[str]) -> None:
-        for task in self.study.tasks:
-            if task.prompt is not None and task.prompt not in known:
-                raise StudyError(
-                    f"task {task.name} asks for the prompt {task.prompt!r}; row {row} has "
-                    f"{', '.join(sorted(known))}. Name one of them, or leave prompt out."
-                )
-
-    def read(self, entry: Data, seed: int) -> Source:
-        """Return a data entry, read once for all rows of a seed."""
-        key = (seed, entry.model_dump_json())
-        if key not in self._data:
-            if any(known != seed for known, _ in self._data):  # one seed in memory at a time
-                self._data.clear()
-            self._data[key] = read_source(entry, seed)
-            self._contents[key] = source_digest(self._data[key])
-        return self._data[key]
-
-    def digests(self, recipe: Recipe) -> list[str]:
-        """Return the digests of the stages of a recipe, see `mar_st.runs.lineage`."""
-        contents = {}
-        for entry in recipe.data:
-            key = (recipe.seed, entry.model_dump_json())
-            if key not in self._contents:
-                self.read(entry, recipe.seed)
-            contents[entry.name] = self._contents[key]
-        return stage_digests(recipe, contents)
-
-    def identity(self, row: str, seed: int) -> str:
-        """Return a model's identity: last stage and dtype of the weights, or the files of a finished one."""
-        if row not in self.recipes:
-            return finished_digest(self.study.row(row))
-        recipe = self.recipes[row][seed]
-        content = [self.digests(recipe)[-1], recipe.storage_dtype, recipe.prompts]
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    def _document_digest(self, row: str, seed: int, model: SentenceTransformer) -> str:
-        """Return the identity of a model's document encoder, which rows may share."""
-        from sentence_transformers.base.modules import Dense  # lazy: sentence_transformers
-
-        if row not in self.recipes:
-            return self.identity(row, seed)
-        recipe = self.recipes[row][seed]
-        self.digests(recipe)  # reads the contents that are not read yet
-        contents = {entry.name: self._contents[seed, entry.model_dump_json()] for entry in recipe.data}
-        side: Side = "document" if recipe.asymmetric else getattr(recipe.stages[-1], "side", "query")
-        # Without such a layer the vectors are neither cut nor projected.
-        whole = not any(isinstance(module, Dense) for module in route(model, "document"))
-        return encoder_digest(recipe, contents, side, whole=whole)
-
-    def run(self, row: str, seed: int, save_steps: int, place: str) -> bool:
-        """Train and score one model; return `False` if another process works on it."""
-        folder = self.out / "runs" / row / str(seed)
-        folder.mkdir(parents=True, exist_ok=True)
+    read, values, busy = _reader(), {}, 0
+    for number, (row, seed) in enumerate(study.runs, 1):
+        folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))
+        place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
+        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):  # training locks the folder itself
-                identity = self.identity(row, seed)
-                missing = [
-                    data for data in self.tasks if self.stored_values(row, seed, data, identity) is None
-                ]
-                costs = (
-                    self._costs(row) and seed == self.study.seeds[0] and not self._cost_kept(row, identity)
+            with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):
+                model = _Model(row, recipe, folder, read)
+                options = {"stages": stages or out / "stages", "store": out / "teacher-store"}
+                values[row.name, seed] = model.values(
+                    out / "scores" / row.name / f"{seed}.json",
+                    tasks,
+                    lambda line, place=place: say(f"{place}: {line}"),
+                    save_steps=save_steps,
+                    **options,
                 )
-                if not missing and not costs:
-                    self.say(f"{place}: finished before, kept")
-                    return True
-                model = self._model(row, seed, folder, save_steps, place)
-                self._score(model, row, seed, missing, identity, place)
-                if costs and model is not None:
-                    self._measure(model, row, identity)
-                return True
         except Timeout:
-            self.say(f"{place}: another process is running it")
-            return False
+            say(f"{place}: another process is running it")
+            busy += 1
+    if busy:
+        return None
+    table = make_table(study, tasks, values)
+    write_json(out / "table.json", table)
+    write_text(out / "table.md", as_markdown(table))
+    return out / "table.json"
 
-    def _model(
-        self, row: str, seed: int, folder: Path, save_steps: int, place: str
-    ) -> SentenceTransformer | None:
-        """Return the model of a row, trained if it is not finished; `None` for BM25."""
-        from mar_st.runs.train import train  # lazy: sentence_transformers
 
-        if row not in self.recipes:
-            self.say(f"{place}: {self.study.row(row).model}, as it is")
-            return load_finished(self.study.row(row)) if self._costs(row) else None
-        recipe = self.recipes[row][seed]
-        self.say(f"{place}: {len(recipe.stages)} stages")
-        trained = train(
-            recipe,
-            folder,
-            save_steps=save_steps,
-            stages=self.store,
-            read=self.read,
-            say=lambda line: self.say(f"  {line}"),
-        )
-        return open_model(trained)
+class _Model:
+    """One model of a study: trained if it has a recipe, and scored."""
 
-    def _score(
-        self,
-        model: SentenceTransformer | None,
-        row: str,
-        seed: int,
-        missing: list[TaskData],
-        identity: str,
-        place: str,
+    def __init__(
+        self, row: StudyRow, recipe: Recipe | None, folder: Path, read: Callable[[Data, int], Source]
     ) -> None:
-        encoder = None if model is None else self._document_digest(row, seed, model)
-        for data in missing:
-            if model is None or encoder is None:
-                values = score_bm25(data)
-            else:
-                stored = self._documents(encoder, data)
-                values = score(model, data, batch_size=self.study.batch_size, stored=stored)
-            task_score = float(data.scores([values]).per_seed()[0])
-            content = {
-                "model": identity,
-                "data": data.digest,
-                "metric": data.metric,
-                "score": task_score,
-                "items": data.items,
-                "values": values,
-            }
-            _write(self._score_file(row, seed, data), json.dumps(content))
-            self.say(f"{place}: {data.task.name} {data.metric} {task_score:.4f}")
+        self.row, self.recipe, self.folder, self.read = row, recipe, folder, read
 
-    def _documents(self, encoder: str, data: TaskData) -> Callable[[Callable[[], Tensor]], Tensor]:
-        """Return a cache of a corpus's vectors for all rows that share a document encoder."""
-        path = self.out / "vectors" / encoder[:32] / f"{data.task.name}-{data.digest[:16]}.npy"
+    def identity(self) -> str:
+        """Return a digest of everything that the scores depend on, besides the tasks."""
+        from mar_st.model.digest import model_digest  # lazy: torch
+        from mar_st.runs.lineage import stage_digests  # lazy: torch
 
-        def stored(encode: Callable[[], Tensor]) -> Tensor:
-            with suppress(FileNotFoundError, ValueError):  # a damaged file is written again
-                return torch.from_numpy(load_array(path))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with finished(path) as part, part.open("wb") as stream:
-                np.save(stream, encode().cpu().numpy())
-            return torch.from_numpy(load_array(path))
+        if self.recipe is None:
+            content: Any = [model_digest(str(self.row.model)), self.row.prompts]
+        else:
+            entries = self.recipe.data
+            data = {one.name: source_digest(self.read(one, self.recipe.seed)) for one in entries}
+            content = [stage_digests(self.recipe, data)[-1], self.recipe.storage_dtype]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-        return stored
+    def values(
+        self, file: Path, tasks: list[TaskData], say: Callable[[str], None], **options: Any
+    ) -> dict[str, list[float]]:
+        """Return the value of every item of every task; those of a finished model are read from the file."""
+        from mar_st.evaluation.tasks import score  # lazy: torch
+        from mar_st.model.opening import open_model  # lazy: torch
+        from mar_st.runs.train import train  # lazy: torch
 
-    def _measure(self, model: SentenceTransformer, row: str, identity: str) -> None:
-        """Measure the query encoder: its cost, the same everywhere, and its time on this machine."""
-        from mar_st.study.cost import query_cost, query_encoder, query_time  # lazy: sentence_transformers
-
-        encoder = query_encoder(model)
-        texts = self.tasks[0].sample
-        cost = {"model": identity, **query_cost(encoder, texts)}
-        _write(self.out / "timings" / f"{row}.json", json.dumps(query_time(encoder, texts), indent=2))
-        _write(self.out / "costs" / f"{row}.json", json.dumps(cost, indent=2))
-
-    def _costs(self, row: str) -> bool:
-        """Return True if a row has an encoder whose cost can be measured."""
-        return self.study.row(row).model != BM25
-
-    def _cost_kept(self, row: str, identity: str) -> bool:
-        cost, timing = (read_record(self.out / folder / f"{row}.json") for folder in ("costs", "timings"))
-        return cost is not None and timing is not None and cost.get("model") == identity
-
-    def _score_file(self, row: str, seed: int, data: TaskData) -> Path:
-        return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"
-
-    def stored_values(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
-        """Return stored values of this model on these data; `None` if there are none."""
-        content = read_record(self._score_file(row, seed, data))
-        if content is None or (content.get("model"), content.get("data")) != (identity, data.digest):
-            return None
-        values: list[float] = content["values"]
-        return values
-
-    def table(self) -> Path:
-        """Write the table of all scores."""
-        values: dict[str, dict[str, list[list[float]]]] = {}
-        models: dict[str, dict[int, str]] = {}
-        for row, seed in self.runs:  # by seed: the data of one seed are in memory at a time
-            identity = self.identity(row, seed)
-            models.setdefault(row, {})[seed] = identity
-            for data in self.tasks:
-                scores = self.stored_values(row, seed, data, identity)
-                if scores is None:
-                    raise StudyError(
-                        f"{row}, seed {seed} has no score on {data.task.name}: another process "
-                        "changed the folder meanwhile. Run the same command again."
-                    )
-                values.setdefault(row, {}).setdefault(data.task.name, []).append(scores)
-        costs, timings = (self._per_row(name) for name in ("costs", "timings"))
-        table = make_table(self.study, self.tasks, values, models, costs)
-        return write_table(table, timings, self.out, self.say)
-
-    def _per_row(self, folder: str) -> dict[str, dict[str, Any]]:
-        return {
-            row.name: json.loads((self.out / folder / f"{row.name}.json").read_text(encoding="utf-8"))
-            for row in self.study.rows
-            if self._costs(row.name)
-        }
+        identity = self.identity()
+        kept = read_record(file) or {}
+        if kept.get("model") != identity:
+            kept = {"model": identity, "tasks": {}}
+        missing = [task for task in tasks if kept["tasks"].get(task.task.name, {}).get("data") != task.digest]
+        if missing:
+            source: Any = self.row.model
+            if self.recipe is not None:
+                source = train(self.recipe, self.folder, read=self.read, say=say, **options)
+            model = open_model(source).float()
+            model.prompts = {**model.prompts, **self.row.prompts}
+            for task in missing:
+                values = score(model, task)
+                mean = float(task.scores([values]).per_seed()[0])
+                kept["tasks"][task.task.name] = {"data": task.digest, "score": mean, "values": values}
+                say(f"{task.task.name} {task.metric} {mean:.4f}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, kept, indent=None)
+        return {task.task.name: kept["tasks"][task.task.name]["values"] for task in tasks}
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a whole file or none: a study may be killed at any time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
+def _reader() -> Callable[[Data, int], Source]:
+    """Return a reader that reads an entry once for all rows of a seed; one seed is in memory at a time."""
+    sources: dict[tuple[int, str], Source] = {}
+
+    def read(entry: Data, seed: int) -> Source:
+        key = (seed, entry.model_dump_json())
+        if key not in sources:
+            if any(known != seed for known, _ in sources):
+                sources.clear()
+            sources[key] = read_source(entry, seed)
+        return sources[key]
+
+    return read

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mar_st.data import Texts, locate, source_digest, vocabulary_cut
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
-from mar_st.planning.backbones import BackboneError, source_shape
+from mar_st.planning.backbones import source_shape
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.folders import trim
 from mar_st.vocabulary.texts import file_texts, source_texts
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mar_st.data import Source
-    from mar_st.files.processes import Processes
     from mar_st.recipes.schema import Backbone, Recipe, Side
+    from mar_st.runs.train import Processes
 
 #: Incremented when a change of the code makes the same settings keep other pieces.
 FORMAT = 1
@@ -48,7 +48,7 @@ def check_cut(recipe: Recipe, side: Side) -> None:
                 ) from error
     try:
         size = int(source_shape(backbone.source, backbone.revision).config["vocab_size"])
-    except (BackboneError, KeyError):
+    except (MarError, KeyError):
         return
     if cut.keep >= size:
         raise VocabularyError(
@@ -96,12 +96,7 @@ def cut_backbones(
         }
         name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
         folder = root / name
-        if processes.main:
-            root.mkdir(parents=True, exist_ok=True)
-        processes.wait()
-        with processes.locked(
-            root / f"{name}.lock", lambda: say("another run cuts this vocabulary; waiting")
-        ):
+        with processes.locked(root / f"{name}.lock"):
             if processes.main and not folder.is_dir():
                 texts = [source_texts(known[n]) if n in known else file_texts(n) for n in cut.texts]
                 (done,) = trim(
@@ -113,6 +108,5 @@ def cut_backbones(
                     prompts=list(recipe.prompts.values()),
                 )
                 say(f"{side} vocabulary: {done.line()}")
-            processes.wait()
         folders[side] = folder
     return folders

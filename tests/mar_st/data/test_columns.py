@@ -66,7 +66,7 @@ def test_weights_multiply_rows(weight, rows):
         assert data["query"][:10] == data["query"][10:20]
 
 
-@pytest.mark.parametrize("positives", ["one", "all", "one-per-epoch"])
+@pytest.mark.parametrize("positives", ["one", "all"])
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
 def test_weights_that_give_no_or_endless_rows_are_refused(positives, weight):
     with pytest.raises(MarError, match=f"weight of data is above 0 and finite; got {weight}"):
@@ -122,7 +122,7 @@ def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
         with_negatives(triples[:1], "nli")
 
 
-@pytest.mark.parametrize("positives", ["one", "all", "one-per-epoch"])
+@pytest.mark.parametrize("positives", ["one", "all"])
 def test_a_weight_that_leaves_no_row_is_refused(positives):
     options = {"negatives": 0, "seed": 0, "positives": positives}
     with pytest.raises(

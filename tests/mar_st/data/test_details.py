@@ -10,7 +10,7 @@ import pytest
 
 from mar_st.data import Triple, locate, read_source, read_triples, to_dataset
 from mar_st.errors import MarError
-from mar_st.recipes.load import RecipeError, load_recipe
+from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data
 
 
@@ -119,7 +119,7 @@ def test_the_entry_sets_the_template_of_the_instruction(tmp_path):
     ],
 )
 def test_invalid_instruction_settings_are_refused(setting, message):
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(MarError, match=message):
         load_recipe("mar-mini", [f"data.retrieval={setting[:-1]}, name: retrieval, path: x}}"])
 
 

@@ -14,7 +14,7 @@ from mar_st import MAR
 from mar_st.data import Source, Triple
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage
-from mar_st.stages.settings import StageSettings
+from mar_st.stages.trainer import StageSettings
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "你好"]

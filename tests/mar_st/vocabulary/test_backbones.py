@@ -15,11 +15,11 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mar_st.data import read_source, source_digest
 from mar_st.planning.backbones import count, shape_of
+from mar_st.planning.tiny import shrink
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Backbone
-from mar_st.rehearsal.tiny import shrink
 from mar_st.runs.lineage import stage_digests
-from mar_st.runs.sides import check_models
+from mar_st.runs.models import check_models
 from mar_st.runs.train import train
 from mar_st.vocabulary import VocabularyError, backbones
 from tests.mar_st.train_helpers import silent, weights

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
 from mar_st.data import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
@@ -29,20 +29,13 @@ from mar_st.model.layers import keep_layers, set_dropout
 from mar_st.model.mar import MAR
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder
+from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
-from mar_st.planning.backbones import check_attention, count, shape_of, source_shape
-from mar_st.recipes.rules import (
-    head_file,
-    joins,
-    projects,
-    renormalises_prefixes,
-    tokenizer_entries,
-    trained_sides,
-)
-from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
-from mar_st.runs.widths import check_widths, saved_projection
+from mar_st.planning.backbones import count, shape_of
+from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
+from mar_st.recipes.schema import DistillStage, JointStage
 from mar_st.vocabulary.backbones import check_cut
 
 if TYPE_CHECKING:
@@ -53,7 +46,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.model.encoders import EncoderSource, Role
-    from mar_st.recipes.schema import Backbone, Precision, Recipe, Stage
+    from mar_st.recipes.schema import Backbone, Precision, Recipe, Side, Stage
 
 #: Added to the seed of a recipe to draw random weights, so that no two parts share their random numbers.
 _SEED_OFFSETS = {("encoder", "query"): 0, ("encoder", "document"): 1,
@@ -61,66 +54,59 @@ _SEED_OFFSETS = {("encoder", "query"): 0, ("encoder", "document"): 1,
 
 
 def check_models(recipe: Recipe) -> None:
-    """Check that all models a recipe starts from or learns from exist, before anything is trained.
+    """Check that all models a recipe starts from or learns from exist and fit, before anything is trained.
 
     Raises:
         MarError: A backbone or a teacher is neither a model folder with whole weights nor a model on the
-            Hub, the configuration of a backbone makes no encoder, a backbone has unsupported modules or
-            lacks the requested attention implementation or the token at which it is pooled, a vocabulary
-            cannot be cut as requested, the width of an encoder does not fit the dimensions of the recipe,
-            or a `resume_head` is not a file.
+            Hub, transformers builds no encoder of its configuration, the tokenizer lacks the token at which
+            it is pooled, a vocabulary cannot be cut as requested, or widths do not fit the dimensions of the
+            recipe.
     """
-    sides: tuple[Role, ...] = ("query", "document")
-    for name in sides:
-        backbone: Backbone | None = getattr(recipe, name)
-        if backbone is None:
-            continue
+    widths: dict[Side, tuple[int, int]] = {}
+    for side, backbone in recipe.backbones.items():
         if backbone.source is not None:
-            check_source(backbone.source, backbone.revision, what=f"{name} backbone")
-            check_pooling(backbone.source, name, revision=backbone.revision, pooling=backbone.pooling)
-            _check_architecture(name, backbone.source, backbone.revision)
-            check_cut(recipe, name)
-        if backbone.config is not None:
-            _check_config(name, backbone.config)
-        if backbone.attn_implementation is not None:
-            check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
-    check_widths(recipe)
-    for stage in recipe.stages:
-        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
-            check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
-        if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
-            head_file(stage.resume_head)
-
-
-def _check_architecture(name: Role, source: str, revision: str | None) -> None:
-    """Raise an error if transformers has no encoder of texts for the configuration of a source."""
-    try:
-        count(source_shape(source, revision))
-    except Exception as error:
+            check_source(backbone.source, backbone.revision, what=f"{side} backbone")
+            check_pooling(backbone.source, side, revision=backbone.revision, pooling=backbone.pooling)
+            check_cut(recipe, side)
+        shape = shape_of(backbone, recipe.document)
+        try:
+            count(shape)
+            heads = int(shape.config["num_attention_heads"])
+            if shape.width % heads and not shape.config.get("head_dim"):
+                raise ValueError(f"hidden_size {shape.width} is not a multiple of {heads} attention heads")
+        except Exception as error:
+            raise MarError(
+                f"{side} backbone: {shape.name} is not an encoder of texts that transformers can build "
+                f"({one_line(error, 200)}). Give a model such as gte, bert or qwen3."
+            ) from error
+        layer = _saved_projection(backbone)
+        if layer is not None and layer != backbone.projection:
+            raise MarError(
+                f"{side} backbone: {backbone.source} ends in a linear layer of width {layer}. Set "
+                f"projection: {layer}, or give an encoder without such a layer."
+            )
+        widths[side] = (layer or shape.width, backbone.projection or shape.width)
+    if recipe.asymmetric and (widths["query"][1] != recipe.dim or widths["document"][1] < recipe.dim):
         raise MarError(
-            f"{name} backbone: {source} is not an encoder of texts that transformers can build "
-            f"({one_line(error, 200)}). Give a model such as gte, bert or qwen3."
-        ) from error
-
-
-def _check_config(name: Role, settings: dict[str, Any]) -> None:
-    """Raise an error if transformers cannot build an encoder from a configuration."""
-    try:
-        config = AutoConfig.for_model(**settings)
-        with torch.device("meta"):  # without weights
-            AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        reason = one_line(error, 120)
-        raise MarError(
-            f"{name} backbone: transformers cannot build an encoder from 'config': {reason}"
-        ) from error
-    width, heads = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
-    own_width = any(getattr(config, key, None) for key in ("head_dim", "d_kv"))
-    if width and heads and width % heads and not own_width:
-        raise MarError(
-            f"{name} backbone: hidden_size {width} of 'config' is not a multiple of its {heads} attention "
-            "heads. Change one of the two."
+            f"dim is {recipe.dim}, but vectors of the query encoder have {widths['query'][1]} dimensions and "
+            f"those of the document encoder {widths['document'][1]}. The query encoder needs as many as dim "
+            "(or a projection), the document encoder at least as many."
         )
+    for stage in recipe.stages:
+        trained, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
+        if trained in widths and dims and max(dims) > (width := widths[trained][projects(recipe, stage)]):
+            raise MarError(f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}.")
+        if isinstance(stage, DistillStage | JointStage) and stage.kl_weight and stage.teacher_source:
+            check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
+
+
+def _saved_projection(backbone: Backbone) -> int | None:
+    """Return the width of the linear layer that the source of a backbone ends in, `None` without one."""
+    saved = None if backbone.source is None else saved_modules(backbone.source, backbone.revision)
+    if saved is None or saved.dense is None:
+        return None
+    config: dict[str, Any] = Dense.load_config(saved.name, subfolder=saved.dense, revision=backbone.revision)
+    return int(config["out_features"])
 
 
 @dataclass
@@ -130,16 +116,16 @@ class Sides:
     Attributes:
         recipe: The recipe.
         sources: Data of the recipe; a tokenizer may be trained on their texts.
+        precision: Precision of the computation.
         folders: Model folder of the stage that trained a side last.
         cut: Folder of a side's source model after its vocabulary was cut, see `mar_st.vocabulary.backbones`.
-        precision: Precision of the computation; default the recipe's.
     """
 
     recipe: Recipe
     sources: Sequence[Source]
+    precision: Precision = "fp32"
     folders: dict[Role, Path] = field(default_factory=dict)
     cut: dict[Role, Path] = field(default_factory=dict)
-    precision: Precision | None = None
 
     def for_stage(self, stage: Stage) -> SentenceTransformer:
         """Return the model that a stage trains: a MAR if it uses both sides, else one encoder."""
@@ -159,12 +145,11 @@ class Sides:
         Returns `None` for a joint stage that learns from its own document encoder, which teaches before it is
         trained.
         """
-        own: dict[str, Role] = {"query": "query", "document": "document"}
         if stage.cross_encoder is not None:
             return load_cross_encoder(stage.cross_encoder, what=f"teacher of stage {stage.name}")
-        if stage.teacher not in own:
-            return open_model(stage.teacher)
-        return None if isinstance(stage, JointStage) else self._symmetric(own[stage.teacher], stage)
+        if stage.teacher_source is not None:
+            return open_model(stage.teacher_source)
+        return None if isinstance(stage, JointStage) else self._symmetric(stage.teacher, stage)  # type: ignore[arg-type]
 
     def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:
         modules: list[Any] = self._encoder(role, stage)
@@ -187,40 +172,39 @@ class Sides:
         as they are stored, unless the run computes in float32.
         """
         modules = self.modules(role)
-        projection = getattr(self.recipe, role).projection
-        if projects(self.recipe, stage) and projection is not None and not _has_projection(modules):
+        projection = self.recipe.backbones[role].projection
+        projected = any(isinstance(module, Dense) for module in modules)
+        if projects(self.recipe, stage) and projection is not None and not projected:
             torch.manual_seed(self.recipe.seed + _SEED_OFFSETS["projection", role])
             modules.append(linear_projection(modules[-1].get_embedding_dimension(), projection))
         lora = getattr(stage, "lora_r", None) is not None and not (joins(stage) and role == "query")
-        if (self.precision or self.recipe.precision) == "fp32" or (role in trained_sides(stage) and not lora):
+        if self.precision == "fp32" or (role in trained_sides(stage) and not lora):
             for module in modules:
                 module.float()
         return modules
 
     def modules(self, role: Role) -> list[Module]:
         """Return `[Transformer, Pooling]` of one side as trained so far, and its projection if it has one."""
-        backbone: Backbone = getattr(self.recipe, role)
-        modules: list[Any] = self._modules(role, backbone)
+        backbone = self.recipe.backbones[role]
+        modules: list[Any]
+        if role in self.folders:
+            modules = _saved(self.folders[role], role, backbone)
+        elif backbone.layers_of_document is not None:
+            modules = self._layers_of_document(backbone)
+        else:
+            source, revision = self.origin(role) or (self._random(backbone, role), None)
+            modules = load_encoder(
+                source,
+                role,
+                max_length=backbone.max_length,
+                revision=revision,
+                pooling=backbone.pooling,
+                projection=_saved_projection(backbone),
+                model_kwargs=_loading(backbone),
+            )
         if backbone.dropout is not None:
             set_dropout(modules[0].model, backbone.dropout)
         return modules
-
-    def _modules(self, role: Role, backbone: Backbone) -> list[Module]:
-        if role in self.folders:
-            return _saved(self.folders[role], role, backbone)
-        if backbone.layers_of_document is not None:
-            return self._layers_of_document(backbone)
-        origin = self.origin(role)
-        source, revision = origin if origin is not None else (self._random(backbone, role), None)
-        return load_encoder(
-            source,
-            role,
-            max_length=backbone.max_length,
-            revision=revision,
-            pooling=backbone.pooling,
-            projection=saved_projection(backbone),
-            model_kwargs=_first_loading(backbone),
-        )
 
     def _layers_of_document(self, backbone: Backbone) -> list[Module]:
         """Return a copy of the document encoder as trained so far, with some of its layers.
@@ -228,17 +212,17 @@ class Sides:
         It pools as the document encoder does, because its layers were trained so, unless the recipe sets
         another pooling.
         """
-        assert backbone.layers_of_document is not None  # noqa: S101 -- the caller saw to it
+        layers = backbone.layers_of_document or ()
         modules: list[Any] = self.modules("document")
-        first, means = backbone.layers_of_document[0], None
+        means = None
         if backbone.context_means is not None:
             texts = self._queries(backbone.context_means)
             means = HiddenMeans.of(
-                modules[0], [first], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
+                modules[0], [layers[0]], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
             )
-        keep_layers(modules, backbone.layers_of_document)
+        keep_layers(modules, layers)
         if means is not None:
-            modules[0] = means.write(modules[0], first)
+            modules[0] = means.write(modules[0], layers[0])
         with tempfile.TemporaryDirectory() as folder:
             write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
             loaded: list[Any] = load_encoder(
@@ -246,7 +230,7 @@ class Sides:
                 "query",
                 max_length=backbone.max_length,
                 pooling=backbone.pooling or modules[1].pooling_mode,
-                model_kwargs=_first_loading(backbone),
+                model_kwargs=_loading(backbone),
             )
         if isinstance(modules[0], BigramTransformer):
             loaded[0] = BigramTransformer.of(loaded[0], modules[0].bigrams)
@@ -265,9 +249,7 @@ class Sides:
             groups.append((self.recipe.prompts.get(entry.prompt, ""), entry_texts))
         ends = np.cumsum([len(texts) for _, texts in groups])
         if not ends[-1]:
-            raise MarError(
-                f"context_means: the data entries {', '.join(names)} contain no queries to average over."
-            )
+            raise MarError(f"context_means: {', '.join(names)} contain no queries to average over.")
         sampled = []
         for row in sample(int(ends[-1]), self.recipe.seed):
             number = int(np.searchsorted(ends, row, side="right"))
@@ -277,36 +259,29 @@ class Sides:
 
     def origin(self, role: Role) -> tuple[str, str | None] | None:
         """Return folder or Hub name, and revision, of the pre-trained weights of a side, if any."""
-        backbone: Backbone | None = getattr(self.recipe, role)
         if role in self.cut:
             return str(self.cut[role]), None
+        backbone = self.recipe.backbones.get(role)
         if backbone is None or backbone.source is None:
             return None
         return backbone.source, backbone.revision
 
     def _random(self, backbone: Backbone, role: Role) -> EncoderSource:
-        assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
-        assert backbone.tokenizer is not None  # noqa: S101
+        settings: Any = backbone.tokenizer
         used = {entry.name for entry in tokenizer_entries(self.recipe, backbone)}
-        texts = distinct(
-            *(part for source in self.sources if source.entry.name in used for part in _texts(source))
-        )
+        sources = [source for source in self.sources if source.entry.name in used]
+        texts = distinct(*(part for one in sources for part in (Triples.of(one.triples).texts, one.texts)))
         # The tokenizer adds the special token at which the encoder is pooled.
         style: Role = {"cls": "query", "lasttoken": "document"}.get(backbone.pooling or "", role)  # type: ignore[assignment]
-        tokenizer = train_tokenizer(
-            texts, style, max_length=backbone.max_length, **backbone.tokenizer.model_dump()
-        )
-        settings = {**backbone.config, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        tokenizer = train_tokenizer(texts, style, max_length=backbone.max_length, **settings.model_dump())
+        own = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        content: dict[str, Any] = {**(backbone.config or {}), **own}
         for name in ("bos_token_id", "eos_token_id"):
-            settings.setdefault(name, getattr(tokenizer, name))
-        config = AutoConfig.for_model(**settings)
+            content.setdefault(name, getattr(tokenizer, name))
+        config = AutoConfig.for_model(**content)
         # The sides must not share a stream of random numbers, nor depend on the order of the stages.
         torch.manual_seed(self.recipe.seed + _SEED_OFFSETS["encoder", role])
         return config, tokenizer
-
-
-def _texts(source: Source) -> list[Sequence[str]]:
-    return [Triples.of(source.triples).texts, source.texts]
 
 
 def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
@@ -319,27 +294,17 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
             for module in mar.route_modules(role)
             if not isinstance(module, Normalize) and not is_truncation(module)
         ]
-    has_projection = any(kind.endswith(".Dense") for kind in types)
     return load_encoder(
         folder,
         role,
         max_length=backbone.max_length,
         pooling=backbone.pooling,
-        projection=backbone.projection if has_projection else None,
+        projection=backbone.projection if any(kind.endswith(".Dense") for kind in types) else None,
         model_kwargs=_loading(backbone),
     )
 
 
 def _loading(backbone: Backbone) -> dict[str, Any]:
-    """Return the arguments for transformers whenever an encoder is loaded."""
+    """Return the arguments for transformers when an encoder is loaded."""
     attention = backbone.attn_implementation
     return {} if attention is None else {"attn_implementation": attention}
-
-
-def _first_loading(backbone: Backbone) -> dict[str, Any]:
-    """Return the arguments for a backbone's first load; stages keep the dtype they trained in."""
-    return _loading(backbone) | ({} if backbone.dtype is None else {"dtype": backbone.dtype})
-
-
-def _has_projection(modules: Sequence[Module]) -> bool:
-    return any(isinstance(module, Dense) for module in modules)

@@ -1,1 +1,0 @@
-"""Short real runs of a recipe: rehearsals, trials, and measurements of a device."""
