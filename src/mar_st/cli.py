@@ -18,9 +18,11 @@ from mar_st.commands.index import index_build, index_info, index_update
 from mar_st.commands.index_match import index_match
 from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
+from mar_st.commands.mine import shown as mined
 from mar_st.commands.search import search
 from mar_st.commands.trim import trim
 from mar_st.commands.version import Version
+from mar_st.mining import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
@@ -62,7 +64,7 @@ command(app, "train", training.TrainSettings, training.run_train, show=training.
 command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result)
 app.command()(align)
 app.command("cross-encoder")(cross_encoder)
-app.command()(mine)
+command(app, "mine", MineSettings, mine, show=mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)
 app.command()(search)

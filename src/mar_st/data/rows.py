@@ -391,9 +391,11 @@ def parsed_json(place: str, text: str) -> Any:
         if "\\ud" in text or "\\uD" in text:  # half of a surrogate pair is not text
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
-        return MarError(f"{place}: JSON nested too deeply.")
+        return MarError(f"{place}: not a JSON object; it is nested too deeply.")
+    except UnicodeEncodeError:
+        return MarError(f"{place}: a text holds half of a surrogate pair. Correct it.")
     except ValueError as error:
-        return MarError(f"{place}: not JSON ({one_line(error)}).")
+        return MarError(f"{place}: not a JSON object ({one_line(error)}).")
     return content
 
 

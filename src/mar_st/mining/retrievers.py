@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 import numpy as np
 import torch
 
-from mar_st.mining.rules import MiningError
+from mar_st.errors import MarError
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import Reranker
 from mar_st.text.bm25 import K1, B, BM25Index
 from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sentence_transformers import SentenceTransformer
 
@@ -39,12 +39,10 @@ class Retrieved(NamedTuple):
     Attributes:
         documents: Documents by descending score, `(queries, k)` int64; -1 where there are no more.
         scores: Their scores, `(queries, k)` float32; -inf where there is no document.
-        also: Scores of the documents that were requested by name, one array per query.
     """
 
     documents: np.ndarray
     scores: np.ndarray
-    also: list[np.ndarray]
 
 
 class Scorer(Protocol):
@@ -65,14 +63,12 @@ class Scorer(Protocol):
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
-        """Return the best `k` documents for each of some queries, and the scores of others."""
+    def search(self, rows: Sequence[int], k: int) -> Retrieved:
+        """Return the best `k` documents for each of some queries."""
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the places of the `k` highest of some scores, `(n,)`, by descending score, ties by place."""
-    if k < 1:
-        return np.empty(0, dtype=np.int64)
     if k < len(scores):
         edge = np.partition(scores, len(scores) - k)[len(scores) - k]
         candidates = np.flatnonzero(scores >= edge)
@@ -96,7 +92,7 @@ class BM25:
         self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = K1, b: float = B
     ) -> None:
         if tokens not in TOKENIZERS:
-            raise MiningError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
+            raise MarError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
         self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self.tokens, self.k1, self.b = tokens, k1, b
         self._index = BM25Index(())
@@ -110,29 +106,26 @@ class BM25:
         """Index the corpus."""
         tokenise = TOKENIZERS[self.tokens]
         self._queries = queries
-        try:
-            self._index = BM25Index([tokenise(text) for text in corpus], k1=self.k1, b=self.b)
-        except ImportError as error:
-            raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
+        self._index = BM25Index([tokenise(text) for text in corpus], k1=self.k1, b=self.b)
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
+    def search(self, rows: Sequence[int], k: int) -> Retrieved:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
-        also_scores = []
         for place, row in enumerate(rows):
-            all_scores = self._index.scores(TOKENIZERS[self.tokens](self._queries[row]))
-            if k:
-                order = best(all_scores, k)
-                order = order[all_scores[order] > 0]
-                documents[place, : len(order)] = order
-                scores[place, : len(order)] = all_scores[order]
-            also_scores.append(all_scores[np.asarray(also[place], dtype=np.int64)])
-        return Retrieved(documents, scores, also_scores)
+            of_query = self._scores(row)
+            order = best(of_query, k)
+            order = order[of_query[order] > 0]
+            documents[place, : len(order)] = order
+            scores[place, : len(order)] = of_query[order]
+        return Retrieved(documents, scores)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
-        return self.search(rows, 0, documents).also
+        return [self._scores(row)[places] for row, places in zip(rows, documents, strict=True)]
+
+    def _scores(self, row: int) -> np.ndarray:
+        return self._index.scores(TOKENIZERS[self.tokens](self._queries[row]))
 
 
 class Dense:
@@ -170,7 +163,7 @@ class Dense:
         self._given = model
         self._teacher: ModelTeacher | None = None
         self._queries: Any = None
-        self._blocks: Callable[[], Iterator[torch.Tensor]] = lambda: iter(())
+        self._loaded: list[torch.Tensor] = []
         self._documents: Any = None
 
     @classmethod
@@ -201,55 +194,46 @@ class Dense:
         unit = teacher.model.similarity_fn_name == "cosine"
         self._queries = self._vectors(queries, "query", unit=unit)
         self._documents = self._vectors(corpus, self.document_role, unit=unit)
-        device = teacher.model.device
-        rows, width = self._documents.shape
-        starts = range(0, rows, BLOCK_DOCUMENTS)
-        if rows * width * 4 <= MAX_MEMORY_BYTES:
-            blocks = [
-                torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS]).to(device)
-                for start in starts
-            ]
-            self._blocks = lambda: iter(blocks)
-        else:
-            self._blocks = lambda: (
-                torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS]).to(device)
-                for start in starts
-            )
+        self._loaded = []
+        if self._documents.shape[0] * self._documents.shape[1] * 4 <= MAX_MEMORY_BYTES:
+            self._loaded = list(self._blocks())
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
+    def search(self, rows: Sequence[int], k: int) -> Retrieved:
         """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
-        query_vectors = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
         k = min(k, len(self._documents))
         ranked = np.empty((len(rows), 0), dtype=np.int64)
         scores = np.empty((len(rows), 0), dtype=np.float32)
-        if k:
-            device = self._open().model.device
-            queries = torch.from_numpy(query_vectors).to(device)
-            start = 0
-            for block in self._blocks():
-                places, values = _best_rows(queries @ block.T, k)
-                ranked = np.concatenate([ranked, places + start], axis=1)
-                scores = np.concatenate([scores, values], axis=1)
-                order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-                ranked = np.take_along_axis(ranked, order, axis=1)
-                scores = np.take_along_axis(scores, order, axis=1)
-                start += len(block)
-        also_scores = [
-            self._documents[np.asarray(documents, dtype=np.int64)] @ query
-            for query, documents in zip(query_vectors, also, strict=True)
-        ]
-        return Retrieved(ranked, scores, also_scores)
+        queries = torch.from_numpy(self._queries[np.asarray(rows)]).to(self._open().model.device)
+        start = 0
+        for block in self._blocks():
+            places, values = _best_rows(queries @ block.T, k)
+            ranked = np.concatenate([ranked, places + start], axis=1)
+            scores = np.concatenate([scores, values], axis=1)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            ranked = np.take_along_axis(ranked, order, axis=1)
+            scores = np.take_along_axis(scores, order, axis=1)
+            start += len(block)
+        return Retrieved(ranked, scores)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
-        return self.search(rows, 0, documents).also
+        queries = self._queries[np.asarray(rows)]
+        return [self._documents[places] @ query for query, places in zip(queries, documents, strict=True)]
+
+    def _blocks(self) -> Iterator[torch.Tensor]:
+        """Yield the document vectors on the model's device; those of a small corpus stay there."""
+        if self._loaded:
+            yield from self._loaded
+            return
+        for start in range(0, len(self._documents), BLOCK_DOCUMENTS):
+            block = torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS])
+            yield block.to(self._open().model.device)
 
     def _open(self) -> ModelTeacher:
         """Return the model, loaded at first use."""
         if self._teacher is None:
             from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-            from mar_st.teachers import ModelTeacher, RoleEncoding  # lazy: sentence_transformers
-            from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
+            from mar_st.teachers import ModelTeacher, RoleEncoding, TeacherStore  # lazy: transformers
 
             model: Any = self._given
             if isinstance(model, str | Path):
@@ -257,7 +241,7 @@ class Dense:
                 model = open_model(model)
             model.eval()
             if model.similarity_fn_name not in ("cosine", "dot"):
-                raise MiningError(
+                raise MarError(
                     f"{self.name} compares by {model.similarity_fn_name}; mining needs cosine or dot product."
                 )
             teacher = ModelTeacher.of_model(

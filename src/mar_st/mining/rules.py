@@ -1,25 +1,24 @@
-"""Selection of hard negatives: filters in order, each with a count of the candidates it dropped."""
+"""Rules by which documents become hard negatives of a query."""
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from mar_st.errors import MarError
+from pydantic import Field, model_validator
+
+from mar_st.options import Argument, Settings, Switch
 from mar_st.text.normalisation import normalise
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 #: Constant of reciprocal rank fusion (Cormack et al. 2009), which orders the candidates of several
 #: retrievers.
 FUSION_CONSTANT = 60
-
-#: Names under which manifests record rules, where they differ from the names in `Rules`.
-RECORDED_NAMES = {"num_negatives": "negatives", "absolute_margin": "margin", "sampling_strategy": "choose"}
 
 #: Characters per gram of the near-duplicate test.
 GRAM_SIZE = 3
@@ -43,93 +42,75 @@ REASONS = (
 )
 
 
-class MiningError(MarError):
-    """Mining with impossible settings; the message says what to change."""
-
-
-@dataclass(frozen=True)
-class Rules:
+class Rules(Settings):
     """Rules by which a candidate becomes a hard negative, named as in `mine_hard_negatives`.
 
     Ranks count from 1, over the documents that are neither a known positive of the query nor the query
-    itself.
-
-    Attributes:
-        num_negatives: Hard negatives per query, besides labelled ones; 0 mines none (for the consistency
-            filter).
-        top: Candidates per retriever.
-        range_min: Number of best-ranked candidates that are skipped. A candidate that any retriever ranks
-            among them is dropped because it may answer the query.
-        range_max: Last rank that is used; default `top`.
-        absolute_margin: A candidate must score at least this much below the query's lowest positive.
-        relative_margin: A candidate must score at least this share of the positive's score below it; 0.05 is
-            `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section 4).
-        max_score: Highest score of a candidate.
-        min_score: Lowest score of a candidate.
-        near_duplicate: A candidate is dropped if the Jaccard similarity of its character 3-grams with those
-            of the query or a known positive reaches this; `None` compares none.
-        sampling_strategy: `random` draws among the remaining candidates, `top` takes the best ranked.
-        fill: If too few are left, add random documents that no retriever found.
-        keep_labelled: Keep labelled negatives, before the mined ones; else they are candidates like others.
-        consistent: Keep a positive only if the first retriever ranks it within this rank, and a row only if
-            a positive is left (consistency filter; BMRetriever takes 3).
-        seed: Seed of all draws; a query's draws depend only on it and on the query's text.
+    itself. A candidate that any retriever ranks among the first `range_min` is dropped because it may answer
+    the query. A `relative_margin` of 0.05 is `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section
+    4). The consistency filter of BMRetriever takes 3. A query's draws depend only on the seed and its text.
     """
 
-    num_negatives: int = 7
-    top: int = 100
-    range_min: int = 0
-    range_max: int | None = None
-    absolute_margin: float | None = None
-    relative_margin: float | None = None
-    max_score: float | None = None
-    min_score: float | None = None
-    near_duplicate: float | None = 0.8
-    sampling_strategy: Literal["random", "top"] = "random"
-    fill: bool = True
-    keep_labelled: bool = True
-    consistent: int | None = None
-    seed: int = 42
+    num_negatives: int = Field(
+        7, ge=0, description="Number of negatives per query, besides labelled ones; 0 only filters the pairs."
+    )
+    top: int = Field(100, ge=1, description="Number of candidates per query and retriever.")
+    range_min: int = Field(0, ge=0, description="Number of best-ranked candidates to skip.")
+    range_max: int | None = Field(None, ge=1, description="Last rank to sample from; default: --top.")
+    absolute_margin: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="Minimum distance of a negative's score below the lowest positive's; default: none.",
+    )
+    relative_margin: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="The same distance as a share of the positive's score (NV-Retriever: 0.05).",
+    )
+    max_score: float | None = Field(
+        None, allow_inf_nan=False, description="Maximum score of a negative; default: none."
+    )
+    min_score: float | None = Field(
+        None, allow_inf_nan=False, description="Minimum score of a negative; default: none."
+    )
+    near_duplicate: float | None = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Drop candidates with at least this 3-gram similarity (Jaccard) to the query or a "
+        "positive; 0: keep them.",
+    )
+    sampling_strategy: Literal["random", "top"] = Field(
+        "random", description="How to sample from the remaining candidates."
+    )
+    fill: bool = Field(True, description="Fill up with random documents if too few candidates remain.")
+    keep_labelled: bool = Field(
+        True, description="Keep the data's own negatives before the mined ones; else they are candidates."
+    )
+    consistent: int | None = Field(
+        None,
+        ge=1,
+        description="Keep only pairs whose positive is in the top K of the first retriever; default: all.",
+    )
+    seed: int = Field(42, description="Random seed.")
 
-    def __post_init__(self) -> None:
-        if self.num_negatives < 0 or self.top < 1:
-            raise MiningError(
-                "num_negatives must be at least 0 and top at least 1; "
-                f"got {self.num_negatives} and {self.top}."
-            )
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         first, last = self.ranks
-        if not 1 <= first <= last <= self.top:
-            raise MiningError(
-                f"Expected 0 <= range_min < range_max <= top; got range_min {self.range_min}, range_max "
-                f"{last} and top {self.top}."
-            )
+        if not first <= last <= self.top:
+            raise ValueError(f"expected range_min < range_max <= top; got {first - 1}, {last} and {self.top}")
         if last - first + 1 < self.num_negatives:
-            raise MiningError(
+            raise ValueError(
                 f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
-                f"num_negatives is {self.num_negatives}. Lower it, or widen the range."
+                f"num_negatives is {self.num_negatives}. Lower it, or widen the range"
             )
-        self._check_scores()
-        if self.consistent is not None and not 1 <= self.consistent <= self.top:
-            raise MiningError(f"consistent must be a rank from 1 to top ({self.top}); got {self.consistent}.")
-        if not self.num_negatives and self.consistent is None:
-            raise MiningError(
-                "Nothing to do: num_negatives is 0, and consistent is not set. Give one of them."
-            )
-        if self.near_duplicate is not None and not 0 < self.near_duplicate <= 1:
-            raise MiningError(
-                f"near_duplicate must be a similarity above 0 and at most 1; got {self.near_duplicate}."
-            )
-
-    def _check_scores(self) -> None:
-        for name in ("absolute_margin", "relative_margin", "max_score", "min_score"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise MiningError(f"{name} must be a finite number; got {value}. Leave it out for no limit.")
         if self.min_score is not None and self.max_score is not None and self.min_score > self.max_score:
-            raise MiningError(
-                f"No score is between min_score {self.min_score} and max_score {self.max_score}; "
-                "min_score must not be above max_score."
-            )
+            raise ValueError("min_score must not be above max_score")
+        if (self.consistent or 0) > self.top:
+            raise ValueError(f"consistent must be a rank from 1 to top ({self.top})")
+        if not self.num_negatives and self.consistent is None:
+            raise ValueError("nothing to do: num_negatives is 0, and consistent is not set. Give one of them")
+        return self
 
     @property
     def ranks(self) -> tuple[int, int]:
@@ -139,19 +120,52 @@ class Rules:
     @property
     def uses_scores(self) -> bool:
         """Return True if a filter uses scores."""
-        return any(
-            value is not None
-            for value in (self.absolute_margin, self.relative_margin, self.max_score, self.min_score)
-        )
+        bounds = (self.absolute_margin, self.relative_margin, self.max_score, self.min_score)
+        return any(bound is not None for bound in bounds)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the rules under the names that manifests and unfinished runs record."""
-        settings = asdict(self)
-        for name, recorded in RECORDED_NAMES.items():
-            settings[recorded] = settings.pop(name)
-        skips = self.range_min or self.range_max is not None
-        del settings["range_min"], settings["range_max"]
-        return {**settings, "window": list(self.ranks) if skips else None}
+
+class MineSettings(Rules):
+    """Settings of `mar mine`: the rules, the data, and the models that search them."""
+
+    data: Annotated[str, Argument()] = Field(
+        description="Training data: file, folder, or package: or hub: name, as 'path' in a recipe."
+    )
+    out: Annotated[Path, Argument()] = Field(
+        description="Folder to write triples.jsonl and manifest.json to."
+    )
+    models: Annotated[list[str], Switch("--model")] = Field(
+        min_length=1,
+        description="Retriever: bm25, bm25:jieba, a model folder or a Hub name; may be repeated.",
+    )
+    teacher: str | None = Field(
+        None,
+        description="Model whose scores the margins apply to, or cross:NAME (a cross-encoder); default: the "
+        "first --model.",
+    )
+    corpus: Path | None = Field(None, description="Corpus to search; default: the documents of the data.")
+    form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli"] = Field(
+        "auto", description="Form of the data."
+    )
+    columns: Annotated[list[str], Switch("--column")] = Field(
+        [], description="Rename a column, as OURS=THEIRS, e.g. query=title; may be repeated."
+    )
+    where: list[str] = Field([], description="Use only rows with COLUMN=VALUE; may be repeated.")
+    limit: int | None = Field(
+        None, ge=1, description="Maximum number of triples, sampled at random; default: all."
+    )
+    symmetric: bool = Field(
+        False, description="Treat the pairs as paraphrases: search among the queries too."
+    )
+    prompt: str | None = Field(
+        None, description="Prompt that dense models put before queries; default: their own."
+    )
+    store: Path | None = Field(
+        None, description="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."
+    )
+    batch_size: int = Field(64, ge=1, description="Number of texts per forward pass.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Dtype that models compute in; bfloat16 uses autocast."
+    )
 
 
 def grams(text: str) -> frozenset[str]:
@@ -210,11 +224,6 @@ class Picked:
 
     mined: list[int]
     filled: list[int] = field(default_factory=list)
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return an empty choice."""
-        return cls([])
 
 
 class Picker:
@@ -309,7 +318,7 @@ class Picker:
 
     def _is_near(self, question: MinedQuery, document: int) -> bool:
         threshold = self.rules.near_duplicate
-        if threshold is None:
+        if not threshold:
             return False
         own = self._of(document)
         if near(own, grams(question.text), threshold):
@@ -326,17 +335,12 @@ class Picker:
     ) -> list[int]:
         """Return random documents that no retriever found."""
         chosen: dict[int, None] = {}
-        suspect: Callable[[int], bool] = lambda document: (  # noqa: E731
-            document in excluded
-            or document in question.known
-            or document == question.own
-            or self._is_near(question, document)
-        )
+        taken = {*excluded, *question.known, question.own}
         for _ in range(MAX_DRAWS * number):
             if len(chosen) == number:
                 break
             document = rng.randrange(len(self.corpus))
-            if document not in chosen and not suspect(document):
+            if document not in chosen and document not in taken and not self._is_near(question, document):
                 chosen[document] = None
         return list(chosen)
 

@@ -330,8 +330,8 @@ class RecipeRun:
         """Return a data entry with hard negatives, which the model finds among the documents of the entry.
 
         Negatives of the data are kept beside the mined ones, as in `mar mine`. A query for which no candidate
-        is left takes the documents of its batch. Vectors are kept in the teacher store and finished queries
-        in the stage's folder, so a killed run resumes. With several processes each mines all queries, with
+        is left takes the documents of its batch. Vectors are kept in the teacher store, so a killed run
+        resumes. With several processes each mines all queries, with
         vectors that they encode together.
         """
         if source.form != "triples":
@@ -356,7 +356,6 @@ class RecipeRun:
             ),
             symmetric=entry.symmetric,
             instructed=True,
-            work=None if self.processes.several else settings.folder / "mining" / entry.name,
         )
         queries, without = (result.counts[name] for name in ("queries", "queries without a mined negative"))
         self._say(

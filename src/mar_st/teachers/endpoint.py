@@ -170,6 +170,7 @@ class EndpointTeacher:
         if (
             [entry.index for entry in entries] != wanted
             or vectors.ndim != 2
+            or not vectors.shape[1]
             or not np.isfinite(vectors).all()
         ):
             raise MarError(f"{self.base_url} did not give one finite vector for each of {len(texts)} texts.")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 from tqdm.auto import tqdm
 
@@ -152,7 +151,7 @@ def pool(settings: PoolSettings) -> Counts:
         starts = range(0, len(queries), QUERIES_PER_SEARCH)
         for start in tqdm(starts, desc=retriever.name, unit="searches", disable=settings.quiet):
             rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
-            found = retriever.search(rows, settings.depth, [np.empty(0, dtype=np.int64) for _ in rows])
+            found = retriever.search(rows, settings.depth)
             lists += [[ids[1][place] for place in places if place >= 0] for places in found.documents]
     total, alone = 0, dict.fromkeys(names, 0)
     rows_of_pools: list[dict[str, Any]] = []

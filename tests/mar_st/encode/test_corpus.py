@@ -108,7 +108,7 @@ def test_sources_that_are_no_corpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MarError, match="Parquet"):
         list(read_corpus(tmp_path / "bad.parquet"))
     for name in (tmp_path / "nothing.jsonl", tmp_path / "empty", "org/name"):
-        with pytest.raises(MarError, match="There is no corpus"):
+        with pytest.raises(MarError, match="There is no file"):
             list(read_corpus(name))
 
 

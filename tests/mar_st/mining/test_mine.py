@@ -1,25 +1,18 @@
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from mar_st.data import Triple, to_dataset
-from mar_st.mining import BM25, MiningError, Rules, mine
-from mar_st.mining import mine as mine_function
-from mar_st.mining.mine import Miner
-from mar_st.mining.retrievers import Retrieved
+from mar_st.errors import MarError
+from mar_st.mining import BM25, Retrieved, Rules, mine
 from mar_st.mining.rules import REASONS, grams
 from tests.mar_st.mining.conftest import Table
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    import sys
-
-    monkeypatch.setattr(sys.modules["mar_st.mining.mine"], "BLOCK_QUERIES", 6)
+    monkeypatch.setattr("mar_st.mining.miner.BLOCK_QUERIES", 6)
 
 
 def _known(triples):
@@ -189,27 +182,11 @@ def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, t
     )
 
 
-def test_a_killed_run_resumes_with_the_same_result(triples, documents, tmp_path):
-    rules = Rules(num_negatives=4, absolute_margin=0.0)
-    expected = mine([Table()], triples, documents, rules=rules, show_progress=False)
-    with pytest.raises(KeyboardInterrupt):
-        mine([Table(fail_after=2)], triples, documents, rules=rules, work=tmp_path, show_progress=False)
-    table = Table()
-    resumed = mine([table], triples, documents, rules=rules, work=tmp_path, show_progress=False)
-    assert resumed == expected
-    assert table.searched[0] == list(range(12, 18))  # the first two blocks are not searched again
-    # Other settings start again.
-    table = Table()
-    mine([table], triples, documents, rules=Rules(num_negatives=3), work=tmp_path, show_progress=False)
-    assert table.searched[0] == list(range(6))
-    assert json.loads((tmp_path / "settings.json").read_text())["rules"]["negatives"] == 3
-
-
 def test_no_retriever_or_no_triples_are_refused(triples, table):
-    with pytest.raises(MiningError, match="a retriever and triples; got 0 and 30"):
-        mine_function([], triples)
-    with pytest.raises(MiningError, match="got 1 and 0"):
-        mine_function([table], [])
+    with pytest.raises(MarError, match="a retriever and triples; got 0 and 30"):
+        mine([], triples)
+    with pytest.raises(MarError, match="got 1 and 0"):
+        mine([table], [])
 
 
 class Asked:
@@ -226,25 +203,19 @@ class Asked:
     def prepare(self, queries, corpus):
         self.queries = list(queries)
 
-    def search(self, rows, k, also):
+    def search(self, rows, k):
         documents = np.full((len(rows), k), -1)
-        return Retrieved(documents, documents.astype(np.float32), [np.zeros(len(some)) for some in also])
+        return Retrieved(documents, documents.astype(np.float32))
 
 
 @pytest.mark.parametrize("instructed", [True, False])
-def test_queries_are_searched_for_after_their_instruction_if_asked(instructed, tmp_path):
+def test_queries_are_searched_for_after_their_instruction_if_asked(instructed):
     triples = [
         Triple("头疼", ("休息",), instruction="查医嘱："),
         Triple("发热", ("喝水",), instruction="查护理："),
         Triple("头疼", ("服药",), instruction="查用药："),
     ]
     retriever = Asked()
-    mined = mine([retriever], triples, instructed=instructed, work=tmp_path, show_progress=False)
+    mined = mine([retriever], triples, instructed=instructed, show_progress=False)
     assert retriever.queries == (["查医嘱：头疼", "查护理：发热"] if instructed else ["头疼", "发热"])
     assert [triple.query for triple in mined.triples] == ["头疼", "发热", "头疼"]
-    bare = [replace(triple, instruction="") for triple in triples]
-    identity, without = (
-        Miner([retriever], rows, instructed=instructed).identity() for rows in (triples, bare)
-    )
-    assert (identity == without) == (not instructed)
-    assert without == Miner([retriever], bare).identity()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mar_st import MAR
-from mar_st.mining import BM25, CrossScorer, Dense, MiningError, retrievers
+from mar_st.mining import BM25, CrossScorer, Dense, retrievers
 from mar_st.mining.retrievers import _best_rows, best
 
 QUERIES = ["头疼吃什么药", "感冒发热怎么办", "xyz", "高血压"]
@@ -30,7 +30,7 @@ def test_best_equals_a_full_sort_with_ties_by_position(k):
 def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
     retriever = BM25()
     retriever.prepare(QUERIES, documents)
-    retrieved = retriever.search([0, 1, 2], 100, [np.array([3, 0]), np.array([], dtype=int), np.array([1])])
+    retrieved = retriever.search([0, 1, 2], 100)
     grams = [[text[i : i + 2] for i in range(len(text) - 1)] for text in documents]
     mean = sum(map(len, grams)) / len(grams)
 
@@ -50,20 +50,21 @@ def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
         assert 0 < len(ranked) < len(documents)
         assert np.allclose(retrieved.scores[place][: len(ranked)], expected[ranked], atol=1e-5)
         assert np.all(np.diff(retrieved.scores[place][: len(ranked)]) <= 0)
-    assert np.allclose(retrieved.also[0], [score(QUERIES[0], 3), score(QUERIES[0], 0)], atol=1e-5)
+    assert np.allclose(
+        retriever.score([0], [np.array([3, 0])])[0], [score(QUERIES[0], 3), score(QUERIES[0], 0)], atol=1e-5
+    )
     assert (retrieved.documents[2] == -1).all()
     assert np.isneginf(retrieved.scores[2]).all()
-    assert retrieved.also[2].tolist() == [0.0]
 
 
 def test_bm25_splits_by_words_and_takes_texts_without_words():
     retriever = BM25("jieba")
     retriever.prepare(["高血压"], ["高血压的饮食", "感冒"])
-    assert retriever.search([0], 2, [np.array([], dtype=int)]).documents.tolist() == [[0, -1]]
+    assert retriever.search([0], 2).documents.tolist() == [[0, -1]]
     retriever = BM25()
     retriever.prepare(["高血压"], ["？！", "……"])
-    assert retriever.search([0], 2, [np.array([1])]).also[0].tolist() == [0.0]
-    with pytest.raises(MiningError, match="char-bigram or jieba; got 'words'"):
+    assert retriever.score([0], [np.array([1])])[0].tolist() == [0.0]
+    with pytest.raises(match="char-bigram or jieba; got 'words'"):
         BM25("words")
 
 
@@ -77,14 +78,14 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
     for store in (None, tmp_path):
         retriever = Dense(mar, store=store)
         retriever.prepare(QUERIES, corpus)
-        retrieved = retriever.search([0, 3], 9, [np.array([2, 5]), np.array([], dtype=int)])
+        retrieved = retriever.search([0, 3], 9)
         chosen = expected[[0, 3]]
         assert np.allclose(retrieved.scores, np.take_along_axis(chosen, _naive(chosen, 9), axis=1), atol=1e-5)
         assert np.allclose(
             np.take_along_axis(chosen, retrieved.documents, axis=1), retrieved.scores, atol=1e-5
         )
-        assert np.allclose(retrieved.also[0], chosen[0][[2, 5]], atol=1e-5)
-        assert retriever.search([1], 500, [np.array([0])]).documents.shape == (1, len(corpus))
+        assert np.allclose(retriever.score([0], [np.array([2, 5])])[0], chosen[0][[2, 5]], atol=1e-5)
+        assert retriever.search([1], 500).documents.shape == (1, len(corpus))
 
 
 def test_identity_follows_weights_and_options(mar, query_source, document_source, documents, tmp_path):
@@ -105,8 +106,8 @@ def test_identity_follows_weights_and_options(mar, query_source, document_source
     again._open().encode = lambda *args: calls.append(args)
     again.prepare(QUERIES, documents)
     assert not calls
-    assert np.array_equal(again.search([0], 9, [np.array([1])]).documents,
-                          retriever.search([0], 9, [np.array([1])]).documents)  # fmt: skip
+    assert np.array_equal(again.search([0], 9).documents,
+                          retriever.search([0], 9).documents)  # fmt: skip
 
 
 def test_symmetric_documents_are_encoded_as_queries(mar):
@@ -121,7 +122,7 @@ def test_symmetric_documents_are_encoded_as_queries(mar):
 
 def test_a_model_with_an_unsupported_distance_is_refused(mar):
     mar.similarity_fn_name = "euclidean"
-    with pytest.raises(MiningError, match="compares by euclidean"):
+    with pytest.raises(match="compares by euclidean"):
         Dense(mar).identity()
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from mar_st.mining import MiningError, Rules
-from mar_st.mining.rules import MinedQuery, Picker, grams, near
+from mar_st.mining import MinedQuery, Picker, Rules
+from mar_st.mining.rules import grams, near
 
 CORPUS = ["高血压吃什么药", "高血压吃什么药好", "感冒怎么办", "头疼发热", "咳嗽吃什么", "医生你好"]
 
@@ -105,53 +105,14 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
 
 
 @pytest.mark.parametrize(
-    ("rules", "message"),
+    "rules",
     [
-        (
-            {"range_min": -1, "range_max": 5},
-            "Expected 0 <= range_min < range_max <= top; got range_min -1",
-        ),
-        ({"range_min": 1, "range_max": 200}, "range_max 200 and top 100"),
-        ({"range_min": 1, "range_max": 5}, "leave 4 ranks; num_negatives is 7"),
-        ({"num_negatives": -1}, "at least 0"),
-        ({"num_negatives": 0}, "Nothing to do"),
-        ({"consistent": 101}, "a rank from 1 to top"),
-        ({"near_duplicate": 1.5}, "near_duplicate"),
+        {"range_min": -1}, {"range_min": 5, "range_max": 5}, {"range_max": 200},
+        {"range_min": 1, "range_max": 5}, {"num_negatives": -1}, {"num_negatives": 0}, {"consistent": 101},
+        {"near_duplicate": 1.5}, {"min_score": 0.5, "max_score": 0.2}, {"absolute_margin": float("nan")},
+        {"max_score": float("inf")},
     ],
-)
-def test_impossible_rules_are_refused(rules, message):
-    with pytest.raises(MiningError, match=message):
+)  # fmt: skip
+def test_impossible_rules_are_refused(rules):
+    with pytest.raises(ValueError, match=next(iter(rules))):
         Rules(**rules)
-
-
-def test_rules_are_recorded_under_stable_names():
-    rules = Rules(num_negatives=4, range_min=1, range_max=20, absolute_margin=0.1, sampling_strategy="top")
-    assert rules.to_json() == {
-        "negatives": 4,
-        "top": 100,
-        "window": [2, 20],
-        "margin": 0.1,
-        "relative_margin": None,
-        "max_score": None,
-        "min_score": None,
-        "near_duplicate": 0.8,
-        "choose": "top",
-        "fill": True,
-        "keep_labelled": True,
-        "consistent": None,
-        "seed": 42,
-    }
-    assert Rules().to_json()["window"] is None
-    assert Rules(range_min=3).to_json()["window"] == [4, 100]
-
-
-@pytest.mark.parametrize("name", ["absolute_margin", "relative_margin", "max_score", "min_score"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_limits_that_compare_with_no_score_are_refused(name, value):
-    with pytest.raises(MiningError, match=f"{name} must be a finite number; got {value}"):
-        Rules(**{name: value})
-
-
-def test_a_minimum_above_the_maximum_is_refused():
-    with pytest.raises(MiningError, match=r"No score is between min_score 0\.5 and max_score 0\.2"):
-        Rules(min_score=0.5, max_score=0.2)

@@ -28,17 +28,16 @@ def test_lines_of_a_text_file_are_texts(tmp_path, start, end):
     assert list(file_texts(str(path))) == TEXTS
 
 
-def test_a_text_file_in_another_encoding_is_named(tmp_path):
+def test_a_text_file_in_another_encoding_is_read(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_bytes("hello\n头疼\n".encode("gbk"))
-    with pytest.raises(MarError, match=r"texts\.txt:2: not UTF-8"):
-        file_texts(str(path))
+    assert list(file_texts(str(path))) == ["hello", "头疼"]
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_a_file_without_texts_is_refused(tmp_path, content):
     (tmp_path / "texts.txt").write_text(content)
-    with pytest.raises(MarError, match="holds no texts"):
+    with pytest.raises(MarError, match="holds no"):
         file_texts(str(tmp_path / "texts.txt"))
 
 

@@ -57,7 +57,7 @@ class RunFile:
             for row, places in zip(rows, documents, strict=True)
         ]
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
+    def search(self, rows: Sequence[int], k: int) -> Retrieved:
         """Return the first `k` documents that the run lists for each of some queries."""
         places = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
@@ -65,4 +65,4 @@ class RunFile:
             listed = list(self._found[row].items())[:k]
             places[line, : len(listed)] = [place for place, _ in listed]
             scores[line, : len(listed)] = [score for _, score in listed]
-        return Retrieved(places, scores, self.score(rows, also))
+        return Retrieved(places, scores)

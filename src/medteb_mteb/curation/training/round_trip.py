@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 from tqdm.auto import tqdm
 
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from mar_st.data import Triple
-    from mar_st.mining import Retriever, Rules
-    from mar_st.mining.mine import Miner
-    from mar_st.mining.rules import MinedQuery
+    from mar_st.mining import MinedQuery, Miner, Retriever, Rules
 
 __all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
 
@@ -77,7 +74,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     count from 1 over the documents except other positives of the query and the query itself.
     """
     from mar_st.data import read_source  # lazy: transformers
-    from mar_st.mining.mine import Miner  # lazy: torch
+    from mar_st.mining import Miner  # lazy: torch
     from mar_st.recipes.schema import Data  # lazy: torch
 
     # A prompt would conflict with the rows' instructions, and a template would change them.
@@ -112,7 +109,7 @@ class _Filter:
     """
 
     def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str]) -> None:
-        from mar_st.mining.rules import Picker  # lazy: torch
+        from mar_st.mining import Picker  # lazy: torch
 
         self.miner, self.retriever, self.rules, self.leaks = miner, retriever, rules, leaks
         self.numbers = {question.text: row for row, question in enumerate(miner.questions)}
@@ -127,7 +124,7 @@ class _Filter:
         questions = [self.miner.questions[number] for number in numbers]
         # Known positives and the query itself take no ranks, so look that much further.
         k = self.rules.top + max(len(question.known) for question in questions) + 1
-        retrieved = self.retriever.search(numbers, k, [np.empty(0, dtype=np.int64) for _ in numbers])
+        retrieved = self.retriever.search(numbers, k)
         for triple, question, places in zip(triples, questions, retrieved.documents, strict=True):
             self._decide(triple, question, places[places >= 0].tolist())
 

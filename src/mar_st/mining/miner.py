@@ -1,0 +1,386 @@
+"""Mining: search, filter, choose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.data import Texts, Triples, numbered, read_source, read_texts, source_digest
+from mar_st.errors import MarError
+from mar_st.files import finished_folder, read_record, sha256, write_json, write_text
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense
+from mar_st.mining.rules import REASONS, MinedQuery, Picked, Picker, Rules
+from mar_st.options import validated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mar_st.data import Triple
+    from mar_st.mining.retrievers import Retriever, Scorer
+    from mar_st.mining.rules import MineSettings
+
+#: Queries that are searched at once.
+BLOCK_QUERIES = 512
+
+TRIPLES_FILE, MANIFEST = "triples.jsonl", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Mined:
+    """Result of mining.
+
+    Attributes:
+        triples: The given triples, in their order, with their new negatives; those without a consistent
+            positive are left out.
+        counts: Numbers of triples, queries and documents; of those that the consistency filter left out; of
+            negatives that were mined, filled up and labelled; and of queries with too few.
+        candidates: Numbers of candidates, of dropped candidates by reason, and of hard negatives (`mined`).
+        scores: Mean score of positives and mined negatives, if scores were used.
+    """
+
+    triples: list[Triple]
+    counts: dict[str, int]
+    candidates: dict[str, int]
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Known:
+    """Documents that are known of a query, by number, while the triples are read."""
+
+    positives: dict[int, None] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+    labelled: set[int] = field(default_factory=set)
+
+
+def mine(
+    retrievers: Sequence[Retriever],
+    triples: Sequence[Triple],
+    corpus: Sequence[str] | None = None,
+    *,
+    show_progress: bool = True,
+    **options: Any,
+) -> Mined:
+    """Return the hard negatives for triples.
+
+    All triples of one query are treated together: a positive of one of them is never a negative of
+    another, and they get the same mined negatives. A text that names the query as one of *its* positives is a
+    positive of it too (paraphrases go both ways).
+
+    Args:
+        retrievers: Retrievers that find the candidates.
+        triples: The data.
+        corpus: Documents to search; default the positives and negatives of the data. Positives are added.
+        show_progress: Show a progress bar.
+        **options: Other arguments of `Miner`.
+
+    Raises:
+        MarError: Retrievers or triples are missing, or a model scores by neither cosine nor dot product.
+    """
+    return Miner(retrievers, triples, corpus, **options).run(show_progress=show_progress)
+
+
+class Miner:
+    """One call of `mine`.
+
+    Args:
+        retrievers: See `mine`.
+        triples: See `mine`.
+        corpus: See `mine`.
+        rules: Rules that filter and choose candidates.
+        scorer: Computes the scores that margins apply to; default the first retriever.
+        symmetric: Queries are documents as well (paraphrases).
+        instructed: Search for each query after the instruction of its first triple, as in training. Rules
+            compare the bare query.
+
+    Attributes:
+        questions: The distinct queries.
+        corpus: The distinct documents.
+    """
+
+    def __init__(
+        self,
+        retrievers: Sequence[Retriever],
+        triples: Sequence[Triple],
+        corpus: Sequence[str] | None = None,
+        *,
+        rules: Rules | None = None,
+        scorer: Scorer | None = None,
+        symmetric: bool = False,
+        instructed: bool = False,
+    ) -> None:
+        if not retrievers or not triples:
+            raise MarError(f"Mining needs a retriever and triples; got {len(retrievers)} and {len(triples)}.")
+        self.retrievers, self.triples, self.rules = list(retrievers), triples, rules or Rules()
+        self.scorer: Scorer = scorer or retrievers[0]
+        self.symmetric, self.instructed = symmetric, instructed
+        self.corpus = Texts([])
+        self.questions: list[MinedQuery] = []
+        self._instructions: list[str] = []
+        self._sums: Counter[str] = Counter()
+        self._number(corpus)
+
+    def run(self, *, show_progress: bool = True) -> Mined:
+        """Mine; see `mine`."""
+        queries = [question.text for question in self.questions]
+        if self._instructions:
+            queries = [before + text for before, text in zip(self._instructions, queries, strict=True)]
+        for part in dict.fromkeys([*self.retrievers, self.scorer]):
+            part.prepare(queries, self.corpus)
+        picked: list[Picked] = []
+        consistent: list[tuple[int, ...]] = []
+        dropped: Counter[str] = Counter()
+        with tqdm(
+            total=len(queries), desc="hard negatives", unit="queries", disable=None if show_progress else True
+        ) as bar:
+            for start in range(0, len(queries), BLOCK_QUERIES):
+                rows = range(start, min(start + BLOCK_QUERIES, len(queries)))
+                for one, positives in self._block(rows, dropped):
+                    picked.append(one)
+                    consistent.append(positives)
+                bar.update(len(rows))
+        return self._result(picked, consistent, dropped)
+
+    def _number(self, corpus: Sequence[str] | None) -> None:
+        """Number the documents, and collect the known data of every query."""
+        table = Triples.of(self.triples)
+        positives = table.documents.select(np.flatnonzero(table.is_positive))
+        queries, (of_triple, as_query) = numbered(table.queries, positives)
+        query_count = int(of_triple.max()) + 1  # the first texts; the others are positives alone
+        queries = queries.select(np.arange(query_count))
+        if self.instructed and table.instructed:
+            firsts = np.unique(of_triple, return_index=True)[1]
+            self._instructions = list(table.instructions.select(firsts))
+        searched: list[Sequence[str]] = [table.documents] if corpus is None else [corpus, positives]
+        if self.symmetric:
+            searched.append(queries)
+        texts, places = numbered(*searched, table.documents, queries)
+        size = max(int(numbers.max()) for numbers in places[: len(searched)] if len(numbers)) + 1
+        self.corpus = texts.select(np.arange(size))
+        own = np.where(places[-1] < size, places[-1], -1).tolist()
+        known = [_Known() for _ in range(query_count)]
+        documents, others = places[-2], iter(as_query.tolist())
+        rows = zip(documents.tolist(), table.owners.tolist(), table.is_positive.tolist(), strict=True)
+        for document, row, is_positive in rows:
+            query = int(of_triple[row])
+            if is_positive:
+                known[query].positives[document] = None
+                known[query].known.add(document)
+                other = next(others)
+                if (
+                    own[query] >= 0 and other < query_count
+                ):  # the query is a document: its positives' positive
+                    known[other].known.add(own[query])
+            elif document < size:
+                known[query].labelled.add(document)
+        self.questions = [
+            MinedQuery(
+                text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
+            )
+            for text, one, place in zip(queries, known, own, strict=True)
+        ]
+
+    def _block(self, rows: range, dropped: Counter[str]) -> list[tuple[Picked, tuple[int, ...]]]:
+        """Search and choose for some queries; return the choice and the consistent positives of each."""
+        questions = [self.questions[row] for row in rows]
+        # Known positives and the query itself have no ranks, so search for as many more documents.
+        k = self.rules.top + max(len(question.known) for question in questions) + 1
+        found = [retriever.search(rows, k).documents for retriever in self.retrievers]
+        lists = [
+            [[int(d) for d in of_query[row] if d >= 0] for of_query in found] for row in range(len(rows))
+        ]
+        if self.rules.consistent is not None:
+            questions = [
+                replace(
+                    question,
+                    positives=tuple(
+                        p
+                        for p in question.positives
+                        if (question.rank_of(p, own[0]) or k) <= self.rules.consistent
+                    ),
+                )
+                for question, own in zip(questions, lists, strict=True)
+            ]
+        scores = self._scores(rows, questions, lists)
+        picker = Picker(self.rules, self.corpus)
+        result = []
+        for question, own, known in zip(questions, lists, scores, strict=True):
+            picked = Picked([])
+            if self.rules.num_negatives and question.positives:
+                picked = picker.pick(question, own, known, dropped)
+            for name, documents in (("positives", question.positives), ("mined negatives", picked.mined)):
+                values = [known[document] for document in documents if document in known]
+                self._sums[name] += sum(values)  # type: ignore[assignment]
+                self._sums[f"{name} (number)"] += len(values)
+            result.append((picked, question.positives))
+        return result
+
+    def _scores(
+        self, rows: range, questions: list[MinedQuery], lists: list[list[list[int]]]
+    ) -> list[dict[int, float]]:
+        """Return the scores of each query's candidates and positives; none if no rule needs them."""
+        if not self.rules.uses_scores or not self.rules.num_negatives:
+            return [{} for _ in questions]
+        needed = [
+            np.array(sorted({*question.positives, *(d for ranked in own for d in ranked)}), dtype=np.int64)
+            for question, own in zip(questions, lists, strict=True)
+        ]
+        scores = self.scorer.score(rows, needed)
+        return [dict(zip(d.tolist(), s.tolist(), strict=True)) for d, s in zip(needed, scores, strict=True)]
+
+    def _result(
+        self, picked: list[Picked], consistent: list[tuple[int, ...]], dropped: Counter[str]
+    ) -> Mined:
+        of_query = {question.text: number for number, question in enumerate(self.questions)}
+        counts: Counter[str] = Counter()
+        triples = []
+        for triple in self.triples:
+            number = of_query[triple.query]
+            texts = {self.corpus[document] for document in consistent[number]}
+            positives = tuple(text for text in triple.positives if text in texts)
+            counts["inconsistent positives"] += len(triple.positives) - len(positives)
+            if not positives:
+                counts["triples without a consistent positive"] += 1
+                continue
+            known = {self.corpus[document] for document in self.questions[number].known}
+            keep = self.rules.keep_labelled
+            labelled = [text for text in triple.negatives if keep and text not in known]
+            mined = [self.corpus[document] for document in (*picked[number].mined, *picked[number].filled)]
+            negatives = tuple(dict.fromkeys([*labelled, *mined]))
+            counts["labelled"] += len(labelled)
+            counts["empty"] += not negatives
+            triples.append(replace(triple, positives=positives, negatives=negatives))
+        numbers = [len(one.mined) for one, positives in zip(picked, consistent, strict=True) if positives]
+        few = [number for number in numbers if number < self.rules.num_negatives]
+        dropped["mined"] = sum(len(one.mined) for one in picked)
+        sums = self._sums
+        return Mined(
+            triples,
+            {
+                "triples read": len(self.triples),
+                "triples written": len(triples),
+                "queries": len(self.questions),
+                "documents": len(self.corpus),
+                "inconsistent positives": counts["inconsistent positives"],
+                "triples without a consistent positive": counts["triples without a consistent positive"],
+                "labelled negatives kept": counts["labelled"],
+                "queries with fewer mined negatives than asked": len(few),
+                "queries without a mined negative": few.count(0),
+                "random negatives": sum(len(one.filled) for one in picked),
+                "triples without a negative": counts["empty"],
+            },
+            {name: dropped[name] for name in ("candidates", *REASONS, "mined")},
+            {
+                f"mean of {name}": sums[name] / sums[f"{name} (number)"]
+                for name in ("positives", "mined negatives")
+                if sums[f"{name} (number)"]
+            },
+        )
+
+
+def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Mine hard negatives for training data and write them; finished work with the same settings is kept.
+
+    Args:
+        settings: The data, the models and the rules; the result is a folder with `triples.jsonl` and
+            `manifest.json`.
+        say: Receives one line per phase.
+
+    Returns:
+        The manifest: settings, counts, dropped candidates by filter, sha256 of the triples.
+
+    Raises:
+        MarError: Data, a corpus or a model is missing, or the folder holds something else.
+    """
+    from mar_st.recipes.schema import Data  # lazy: a room above
+
+    where: dict[str, list[str]] = {}
+    for name, value in _pairs(settings.where, "--where COLUMN=VALUE"):
+        where.setdefault(name, []).append(value)
+    values = {
+        "name": "data", "path": settings.data, "form": settings.form, "limit": settings.limit, "where": where,
+        "columns": dict(_pairs(settings.columns, "--column OURS=THEIRS")), "symmetric": settings.symmetric,
+        "prompt": "", "instruction": "{instruction}",
+    }  # fmt: skip
+    source = read_source(validated(Data, values, "the data"), settings.seed)
+    for line in (f"data: {source.summary()}", *source.notes()):
+        say(line)
+    corpus = None if settings.corpus is None else list(read_texts(settings.corpus, table="corpus"))
+    miner = Miner(
+        [_retriever(name, settings) for name in dict.fromkeys(settings.models)],
+        source.triples,
+        corpus,
+        rules=Rules(**{name: getattr(settings, name) for name in Rules.model_fields}),
+        scorer=None if settings.teacher is None else _scorer(settings.teacher, settings),
+        symmetric=settings.symmetric,
+    )
+    recorded = settings.model_dump(mode="json", exclude={"out", "store", "batch_size", "data", "corpus"})
+    recorded |= {
+        "data": source_digest(source),
+        "corpus": corpus and hashlib.sha256("\0".join(corpus).encode()).hexdigest(),
+        "models": [retriever.identity() for retriever in miner.retrievers],
+        "scorer": miner.scorer.identity(),
+    }
+    recorded = json.loads(json.dumps(recorded))
+    out = settings.out
+    manifest = read_record(out / MANIFEST) if (out / MANIFEST).is_file() else None
+    if manifest and manifest.get("settings") == recorded:
+        if sha256(out / TRIPLES_FILE) != manifest["sha256"]:
+            raise MarError(
+                f"{out / TRIPLES_FILE} was changed after it was mined; delete {out} and mine again."
+            )
+        say(f"{out}: finished before, kept")
+        return manifest
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MarError(f"{out} exists and was not mined from these data with these settings; delete it.")
+    say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents")
+    mined = miner.run()
+    with finished_folder(out) as part:
+        lines = (json.dumps(_row(triple), ensure_ascii=False) + "\n" for triple in mined.triples)
+        write_text(part / TRIPLES_FILE, "".join(lines))
+        manifest = {
+            "settings": recorded, "counts": mined.counts, "candidates": mined.candidates,
+            "scores": mined.scores, "sha256": sha256(part / TRIPLES_FILE),
+        }  # fmt: skip
+        write_json(part / MANIFEST, manifest)
+    return manifest
+
+
+def _retriever(name: str, settings: MineSettings) -> Retriever:
+    from mar_st.teachers import store_root  # lazy: sentence_transformers
+
+    kind, _, tokens = name.partition(":")
+    if kind == "bm25":
+        return BM25(tokens or "char-bigram")  # type: ignore[arg-type]
+    return Dense(
+        name,
+        store=settings.store or store_root(settings.out),
+        prompt=settings.prompt,
+        symmetric=settings.symmetric,
+        dtype=settings.dtype,
+        batch_size=settings.batch_size,
+    )
+
+
+def _scorer(name: str, settings: MineSettings) -> Scorer:
+    if name.startswith("cross:"):
+        return CrossScorer(name.removeprefix("cross:"), batch_size=settings.batch_size)
+    return _retriever(name, settings)
+
+
+def _row(triple: Triple) -> dict[str, Any]:
+    row = {name: getattr(triple, name) for name in ("query", "positives", "negatives")}
+    return row | {name: text for name in ("instruction", "source") if (text := getattr(triple, name))}
+
+
+def _pairs(items: Sequence[str], usage: str) -> list[tuple[str, str]]:
+    pairs = [tuple(item.partition("=")[::2]) for item in items if "=" in item]
+    if len(pairs) < len(items):
+        raise MarError(f"Expected {usage}; got {', '.join(items)}.")
+    return pairs  # type: ignore[return-value]
