@@ -296,7 +296,7 @@ class Server:
 
     def __init__(self, index: str, encoder: str, arguments: argparse.Namespace, app: str = "mar") -> None:
         common = [index, "--encoder", encoder, "--timeout", str(arguments.timeout)]
-        own = ["-m", "mar_st.cli", "serve", "--port", "0", "--workers", str(arguments.workers)]
+        own = ["-m", "mar_st.cli", "serve", "--port", "0"]
         if most := getattr(arguments, "max_connections", None):
             own += ["--max-connections", str(most)]
         script = "serve_proxy.py" if app in BEHIND else "serve_stock.py"
