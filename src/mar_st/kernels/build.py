@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.files.user_cache import is_own, user_cache
+from mar_st.files.caches import is_own, user_cache
 from mar_st.files.writing import move_file
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mar_st.files.user_cache import is_own
+from mar_st.files.caches import is_own
 from mar_st.kernels import build
 from mar_st.kernels.build import CompileError, library
 

@@ -8,7 +8,7 @@ import tempfile
 import jieba
 import pytest
 
-from mar_st.files.user_cache import is_own
+from mar_st.files.caches import is_own
 from mar_st.text import words
 
 TEXT = "高血压患者怎么办，吃阿司匹林100mg"
