@@ -15,15 +15,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished_folder, listed_path, read_record, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
 #: Lists the weight files of a packed folder and the parts of their tensors.
 MANIFEST = "packed.json"
@@ -42,6 +42,8 @@ def pack(model: str | Path, out: str | Path) -> None:
     Raises:
         MarError: The folder holds no safetensors, or `out` exists.
     """
+    from safetensors.torch import save_file  # lazy: torch
+
     source, target = Path(model), Path(out)
     weights = sorted(source.rglob("*.safetensors"))
     if target.exists() or not weights:
@@ -72,6 +74,8 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     source, target = Path(packed), Path(out)
     if target.is_dir():
         return
+    from safetensors.torch import save_file  # lazy: torch
+
     manifest = _manifest(source)
     if _digest(source) != manifest["digest"]:
         raise MarError(f"{source} is damaged: it holds other bytes than were packed. Install it again.")
@@ -131,6 +135,8 @@ def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
     """Add a tensor to the store unless an equal one is there; returns the names of its parts."""
+    import torch  # lazy: torch
+
     if tensor.ndim < 2 or not tensor.is_floating_point():
         kept = tensor.half() if tensor.is_floating_point() else tensor
         return [_add(kept if torch.isfinite(kept).all() else tensor, stored)]
@@ -152,6 +158,8 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
         rows: Matrix, float32.
         scale: Largest absolute value of each row divided by 127, float16.
     """
+    import torch  # lazy: torch
+
     bits, best = scale.view(torch.int16), None
     for step in (0, 1, -1):
         scales = torch.where(scale > 0, bits + step, bits).view(torch.float16)
@@ -166,6 +174,8 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
+    import torch  # lazy: torch
+
     content = tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor
     shape = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
     name = hashlib.sha256(shape + content.numpy().tobytes()).hexdigest()[:24]

@@ -11,7 +11,6 @@ import numpy as np
 
 from mar_st.model.digest import model_digest, modules_digest, space_of
 from mar_st.model.names import model_source
-from mar_st.model.opening import open_model, route
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class TorchEncoder:
         identity: str | None = None,
     ) -> None:
         from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
+
+        from mar_st.model.opening import route  # lazy: torch
 
         self.model, self.space, self.query, self.side = model, space, query, side
         self.modules, self._identity = route(model, side), identity
@@ -85,6 +86,8 @@ class TorchEncoder:
         """
         import torch  # lazy: torch
         from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
+
+        from mar_st.model.opening import open_model  # lazy: torch
 
         if threads is not None:
             torch.set_num_threads(threads)
