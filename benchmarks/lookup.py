@@ -26,8 +26,8 @@ from sentence_transformers.base.modules import Normalize, Router
 from mar_st import MAR
 from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.tasks import load_task
+from mar_st.export import ExportSettings, export
 from mar_st.export.judge import LossTask
-from mar_st.export.lookup import export_lookup
 from mar_st.export.measure import timings
 from mar_st.lookup import fit_lookup
 from mar_st.online import load_query_encoder
@@ -73,7 +73,7 @@ def main() -> None:
         options.out / "documents.npy",
         lambda: teacher.encode_document(list(task.corpus.values()), show_progress_bar=True),
     )
-    judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
+    judge = LossTask(task, documents)
     best = judge.ndcg(queries)
     results: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
     for scale in options.scales:
@@ -91,7 +91,9 @@ def main() -> None:
     timed: dict[str, Any] = {"sentence-transformers": lambda some: model.encode_queries(some)}
     for precision in ("int8", "fp16"):
         folder = options.out / precision
-        listing = export_lookup(options.out / "model", folder, weight_format=precision, overwrite=True)
+        forms = {"format": ["numpy"], "weight_format": [precision]}
+        model_folder = str(options.out / "model")
+        listing = export(ExportSettings(model=model_folder, out=folder, overwrite=True, **forms))
         exported = load_query_encoder(folder)
         timed[f"numpy {precision}"] = exported.encode
         score = judge.ndcg(exported.encode(query_texts))

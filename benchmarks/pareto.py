@@ -140,11 +140,12 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name)
         model.save(str(folder / "model"))
         del model, encode
-        from mar_st.export import export
+        from mar_st.export import ExportSettings, export
         from mar_st.online import load_query_encoder
 
-        listing = export(folder / "model", folder / "out", weight_formats=("int8",), calibrate=texts[::2],
-                         threads=options.threads, show_progress=False)  # fmt: skip
+        listing = export(
+            ExportSettings(model=str(folder / "model"), out=folder / "out", threads=options.threads)
+        )
         for variant in listing.variants:
             encoder = load_query_encoder(folder / "out", backend=variant, threads=options.threads)
             figures[f"{variant}_per_second"] = per_second(encoder.encode, texts, options.seconds)

@@ -143,15 +143,13 @@ def write_openvino(onnx: Path, out: Path) -> None:
 
 def export_forms(model: str, out: Path, rung: str | None, forms: Sequence[str], threads: int) -> None:
     """Write what `mar export` makes of a query encoder; a lookup encoder is written for numpy."""
-    if is_lookup(model, rung):
-        from mar_st.export.lookup import export_lookup
+    from mar_st.export import ExportSettings, export
 
-        export_lookup(model, out, query=rung)
-        return
-    from mar_st.export import export
-
-    runtimes, precisions = zip(*(form.split("-", 1) for form in forms), strict=True)
-    export(model, out, formats=runtimes, weight_formats=precisions, query=rung, threads=threads)
+    options = {"format": ["numpy"]}
+    if not is_lookup(model, rung):
+        runtimes, precisions = zip(*(form.split("-", 1) for form in forms), strict=True)
+        options = {"format": list(runtimes), "weight_format": list(precisions), "threads": threads}
+    export(ExportSettings(model=model, out=out, query_encoder=rung, **options))
 
 
 def is_lookup(model: str, rung: str | None) -> bool:
@@ -201,7 +199,7 @@ def judge(task: str, documents: Path) -> Any:
     """Return a task with the vectors of its documents, a `mar_st.export.judge.LossTask`; cosine."""
     from mar_st.export.judge import open_judge
 
-    return open_judge(task, "", vectors=documents, cosine=True)
+    return open_judge(task, "", vectors=documents)
 
 
 def read_task(task: str) -> dict[str, Any]:

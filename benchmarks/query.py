@@ -93,15 +93,13 @@ def answer(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> dict[str, Any]:
-    """Export in all forms that were asked for; calibrated on the queries that are not timed."""
+    """Export in all forms that were asked for."""
+    from mar_st.export import ExportSettings
     from mar_st.export import export as run
 
-    texts = read_queries(options.queries)
-    listing = run(
-        options.out / "model", options.out / "exported", formats=options.formats.split(","),
-        weight_formats=options.precisions.split(","), calibrate=texts[::2], threads=options.threads,
-        overwrite=True,
-    )  # fmt: skip
+    forms = {"format": options.formats.split(","), "weight_format": options.precisions.split(",")}
+    model, out = str(options.out / "model"), options.out / "exported"
+    listing = run(ExportSettings(model=model, out=out, **forms, threads=options.threads, overwrite=True))
     return {"refused": listing.refused, "reports": {n: v.report for n, v in listing.variants.items()}}
 
 

@@ -162,9 +162,9 @@ def halves(split: bool) -> tuple[set[int], set[int]]:
 
 
 def export_mini(out: Path) -> Path:
-    from mar_st.export import export
+    from mar_st.export import ExportSettings, export
 
-    export("mar-mini", out, weight_formats=("int8",))
+    export(ExportSettings(model="mar-mini", out=out))
     return out
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from mar_st.commands import train as training
 from mar_st.commands.align import align
 from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import EncodeCommand, encode
 from mar_st.commands.encode import shown as encoded
-from mar_st.commands.export import export
 from mar_st.commands.index import index_build, index_info, index_update
 from mar_st.commands.index_match import index_match
 from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
 from mar_st.commands.mine import shown as mined
+from mar_st.commands.model import InfoSettings, PushSettings, as_json, info, push
 from mar_st.commands.search import search
-from mar_st.commands.trim import trim
+from mar_st.commands.trim import TrimSettings, trim
+from mar_st.commands.trim import as_text as trimmed
 from mar_st.commands.version import Version
+from mar_st.export import ExportSettings, export
+from mar_st.export import as_text as exported
 from mar_st.mining import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
@@ -41,23 +38,6 @@ def _root(version: Version = False) -> None:
     del version
 
 
-@app.command()
-def push(
-    model: Annotated[Path, typer.Argument(help="Run folder, or model folder.")],
-    repository: Annotated[str, typer.Argument(help="Repository on the Hub, as ORG/NAME.")],
-    public: Annotated[
-        bool, typer.Option("--public", help="Make the repository public; default: private.")
-    ] = False,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch to upload to; created if it does not exist.")
-    ] = None,
-) -> None:
-    """Upload a finished model to the Hugging Face Hub."""
-    from mar_st.model.hub import push as upload  # lazy: start-up
-
-    print(upload(model, repository, public=public, revision=revision))
-
-
 command(app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes)
 command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan)
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_result)
@@ -68,19 +48,11 @@ command(app, "mine", MineSettings, mine, show=mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)
 app.command()(search)
-app.command()(trim)
-app.command()(export)
+command(app, "trim", TrimSettings, trim, show=trimmed)
+command(app, "export", ExportSettings, export, show=exported)
 command(app, "serve", ServeSettings, serve)
-
-
-@app.command()
-def info(
-    model: Annotated[str, typer.Argument(help="Folder of a saved MAR, or a packaged name such as mar-mini.")],
-) -> None:
-    """Show the parts of a saved MAR without loading weights."""
-    from mar_st.model.describe import describe  # lazy: numpy
-
-    print(json.dumps(describe(model), ensure_ascii=False, indent=2))
+command(app, "info", InfoSettings, info, show=as_json)
+command(app, "push", PushSettings, push)
 
 
 def main() -> None:

@@ -245,7 +245,7 @@ def _kind(annotation: Any) -> Any:
     if origin is dict:
         return list[str]
     if origin in (list, tuple):
-        item = _kind(parts[0])
+        item = str if get_origin(parts[0]) is Literal else _kind(parts[0])  # typer takes no list of choices
         return None if item is None or get_origin(item) is list else list[item]  # type: ignore[valid-type]
     if origin not in (Union, UnionType):
         return None

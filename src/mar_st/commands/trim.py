@@ -2,58 +2,51 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-import typer
+from pydantic import Field
 
-from mar_st.commands.options import AsJson, NewFolder, Overwrite
+from mar_st.options import Argument, Settings
 
 
-def trim(
-    source: Annotated[
-        str,
-        typer.Argument(help="Encoder or MAR: folder or Hub name."),
-    ],
-    out: NewFolder,
-    keep: Annotated[
-        int, typer.Option(help="Maximum number of tokens to keep, including special tokens.", min=1)
-    ],
-    texts: Annotated[
-        list[str],
-        typer.Option(help="File or folder of texts whose tokens are kept first; may be repeated."),
-    ],
-    route: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Encoder of a MAR to trim; may be repeated; default: all with larger vocabularies."
-        ),
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the Hub.")] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
+class TrimSettings(Settings):
+    """Settings of `mar trim`."""
+
+    source: Annotated[str, Argument()] = Field(description="Encoder or MAR: folder or Hub name.")
+    out: Annotated[Path, Argument()] = Field(description="Folder to write.")
+    keep: int = Field(ge=1, description="Maximum number of tokens to keep, including special tokens.")
+    texts: list[str] = Field(
+        min_length=1, description="File or folder of texts whose tokens are kept first; may be repeated."
+    )
+    route: list[str] = Field(
+        [], description="Encoder of a MAR to trim; may be repeated; default: all with larger vocabularies."
+    )
+    revision: str | None = Field(None, description="Branch, tag or commit of a model on the Hub.")
+    overwrite: bool = Field(False, description="Replace the model in the folder OUT.")
+
+
+def trim(settings: TrimSettings) -> list[Any]:
     """Reduce a model's vocabulary to the tokens that texts use.
 
     Vectors of texts that need no other tokens do not change.
     """
-    from mar_st.data import Texts  # lazy: transformers
+    from mar_st.data import Texts  # lazy: pyarrow
     from mar_st.vocabulary import file_texts  # lazy: torch
     from mar_st.vocabulary import trim as run  # lazy: torch
 
-    trimmed = run(
-        source,
-        out,
-        keep=keep,
-        texts=Texts.joined([file_texts(name) for name in texts]),
-        routes=route or (),
-        revision=revision,
-        overwrite=overwrite,
-        show_progress=not as_json,
+    return run(
+        settings.source,
+        settings.out,
+        keep=settings.keep,
+        texts=Texts.joined([file_texts(name) for name in settings.texts]),
+        routes=settings.route,
+        revision=settings.revision,
+        overwrite=settings.overwrite,
+        show_progress=True,
     )
-    if as_json:
-        typer.echo(json.dumps([asdict(part) for part in trimmed], indent=2))
-        return
-    for part in trimmed:
-        typer.echo(f"{out / part.folder}: {part.line()}")
+
+
+def as_text(parts: list[Any]) -> str:
+    """Return one line for each encoder."""
+    return "\n".join(f"{part.folder or 'the encoder'}: {part.line()}" for part in parts)

@@ -30,10 +30,6 @@ SINGLE_TOKEN_POOLINGS = ("cls", "lasttoken")
 WEIGHTED_POOLINGS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
 
 
-class ExportError(MarError):
-    """A model that cannot be exported as requested; the message says why and what to do."""
-
-
 @dataclass(frozen=True)
 class Parts:
     """Parts of a query encoder, taken from its sentence-transformers modules.
@@ -55,14 +51,14 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     """Take a chain of sentence-transformers modules apart.
 
     Raises:
-        ExportError: The chain does not start with a Transformer and a Pooling, or has an unsupported module
+        MarError: The chain does not start with a Transformer and a Pooling, or has an unsupported module
             or pooling.
     """
     names = [type(module).__name__ for module in modules]
     if names[0] == "LookupEncoder":
-        raise ExportError("A lookup encoder has no graph to export; give --format numpy (or lookup-json).")
+        raise MarError("A lookup encoder has no graph to export; give --format numpy (or lookup-json).")
     if names[0] not in ("Transformer", "BigramTransformer") or names[1:2] != ["Pooling"]:
-        raise ExportError(
+        raise MarError(
             f"Only encoders that start with Transformer and Pooling can be exported; this one is made of "
             f"{', '.join(names)}."
         )
@@ -72,11 +68,11 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     mode = pooling.pooling_mode
     poolings = SINGLE_TOKEN_POOLINGS + WEIGHTED_POOLINGS
     if mode not in poolings:
-        raise ExportError(f"Pooling {mode!r} cannot be exported; {', '.join(poolings)} can.")
+        raise MarError(f"Pooling {mode!r} cannot be exported; {', '.join(poolings)} can.")
     known = ("Dense", "Normalize", "LayerNorm", "Dropout")
     for name in names[2:]:
         if name not in known:
-            raise ExportError(f"A {name} module after pooling cannot be exported; {', '.join(known)} can.")
+            raise MarError(f"A {name} module after pooling cannot be exported; {', '.join(known)} can.")
     return Parts(transformer, mode, bool(pooling.include_prompt), tuple(modules[2:]))
 
 
@@ -111,7 +107,7 @@ class PackedEncoder(nn.Module):
         self.reach = _reach(config, kinds, causal=self.causal)
         takes = inspect.signature(type(model).forward).parameters
         if "inputs_embeds" not in takes or "position_ids" not in takes:
-            raise ExportError(
+            raise MarError(
                 f"{type(model).__name__} takes no token embeddings or positions from outside, so it cannot "
                 "be exported."
             )

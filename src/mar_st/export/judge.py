@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from sentence_transformers import util
 
-from mar_st.export.graph import ExportError
+from mar_st.errors import MarError
+from mar_st.evaluation.scored_set import Task
+from mar_st.evaluation.tasks import load_task, score_vectors
 from mar_st.model.opening import open_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-#: Documents that are ranked per query.
-_DEPTH = 100
-
-#: Documents that are sorted by length together while they are encoded.
-_WINDOW_TEXTS = 2048
+    from mar_st.evaluation.tasks import TaskData
 
 
 @dataclass(frozen=True)
@@ -26,43 +24,35 @@ class LossTask:
     """A retrieval task with the vectors of its documents.
 
     Attributes:
-        name: Name of the task.
-        digest: Digest of its data.
-        ids: Ids of the documents.
-        documents: Their vectors, `(documents, dim)` float32.
-        queries: Text of each query.
-        qrels: Grades by query and document.
-        cosine: Whether scores are cosines; otherwise they are dot products.
+        data: The task.
+        documents: Vectors of its documents, `(documents, dim)` float32.
     """
 
-    name: str
-    digest: str
-    ids: Sequence[str]
+    data: TaskData
     documents: np.ndarray
-    queries: dict[str, str]
-    qrels: dict[str, dict[str, int]]
-    cosine: bool
+
+    @property
+    def queries(self) -> list[str]:
+        """Return the texts of the queries."""
+        return list(self.data.queries.values())
 
     def ndcg(self, vectors: np.ndarray) -> float:
-        """Return the mean nDCG@10 of vectors of the queries, in their order."""
-        import pytrec_eval  # lazy: pytrec_eval
+        """Return the mean nDCG@10 of vectors of the queries, in their order; scores are cosines."""
+        pair = torch.from_numpy(np.asarray(vectors, np.float32)), torch.from_numpy(self.documents)
+        return float(np.mean(score_vectors(self.data, *pair, util.cos_sim)))
 
-        vectors = _unit(vectors) if self.cosine else vectors
-        depth = min(_DEPTH, len(self.ids))
-        run: dict[str, dict[str, float]] = {}
-        keys = list(self.queries)
-        for start in range(0, len(keys), 256):
-            scores = vectors[start : start + 256] @ self.documents.T
-            best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-            for row, (key, rows) in enumerate(zip(keys[start : start + 256], best, strict=True)):
-                run[key] = {self.ids[index]: float(scores[row, index]) for index in rows}
-        measured = pytrec_eval.RelevanceEvaluator(self.qrels, {"ndcg_cut.10"}).evaluate(run)
-        return float(np.mean([entry["ndcg_cut_10"] for entry in measured.values()]))
+    def report(self, vectors: np.ndarray) -> dict[str, Any]:
+        """Return the description of the task and the score of vectors."""
+        return {
+            "name": Path(self.data.task.path).name,
+            "digest": self.data.digest,
+            "queries": len(self.data.queries),
+            "documents": len(self.data.corpus),
+            "ndcg@10": round(self.ndcg(vectors), 5),
+        }
 
 
-def open_judge(
-    task: str, model: str, *, split: str = "test", vectors: str | Path | None = None, cosine: bool
-) -> LossTask:
+def open_judge(task: str, model: str, *, split: str = "test", vectors: str | Path | None = None) -> LossTask:
     """Read a task, and read or compute the vectors of its documents.
 
     Args:
@@ -70,52 +60,34 @@ def open_judge(
         model: The exported model; its document side encodes the documents unless vectors are given.
         split: Split of the qrels.
         vectors: A folder that `mar encode` wrote, with a vector of every document.
-        cosine: Whether scores are cosines.
 
     Raises:
-        MarError: A file of the task is missing or broken.
-        ExportError: The folder of vectors lacks documents.
+        MarError: A file of the task is missing or broken, or the folder of vectors lacks documents.
     """
-    from mar_st.evaluation.scored_set import Task  # lazy: pydantic
-    from mar_st.evaluation.tasks import load_task  # lazy: transformers
-
-    data = load_task(Task(name="task", path=str(task), split=split))
-    if data.type != "retrieval":
-        raise ExportError(f"{task} is a task of type {data.type}; give a retrieval task.")
-    ids = list(data.corpus)
-    documents = _encoded(model, list(data.corpus.values())) if vectors is None else _stored(vectors, ids)
-    return LossTask(
-        name=Path(task).name,
-        digest=data.digest,
-        ids=ids,
-        documents=_unit(documents) if cosine else documents,
-        queries=dict(data.queries),
-        qrels=data.qrels,
-        cosine=cosine,
-    )
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    scaled: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return scaled
-
-
-def _encoded(model: str, texts: list[str]) -> np.ndarray:
+    wanted = Task(name="task", path=str(task), split=split, type="retrieval", metric="ndcg@10")
+    data = load_task(wanted)
+    if vectors is not None:
+        return LossTask(data, stored_vectors(vectors, list(data.corpus)))
     from mar_st.encode.engine import Engine  # lazy: sentence_transformers
 
     engine = Engine(open_model(model, routes="document"), "document")
-    return engine.encode(texts, window=_WINDOW_TEXTS, show_progress=True)
+    return LossTask(data, engine.encode(list(data.corpus.values()), show_progress=True))
 
 
-def _stored(folder: str | Path, ids: list[str]) -> np.ndarray:
+def stored_vectors(folder: str | Path, ids: list[str]) -> np.ndarray:
+    """Return the vectors of documents from a folder that `mar encode` wrote, in the order of their ids.
+
+    Raises:
+        MarError: A document has no vector.
+    """
     from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
 
     stored = VectorFolder.open(folder)
     place = {key: row for row, key in enumerate(stored.ids.to_pylist())}
     missing = [key for key in ids if key not in place]
-    if missing:
-        raise ExportError(
-            f"{len(missing)} of {len(ids)} documents of the task have no vector in {folder} (the first is "
-            f"{missing[0]!r}). Encode the task's corpus with `mar encode`."
+    if missing or not ids:
+        raise MarError(
+            f"{len(missing)} of {len(ids)} documents have no vector in {folder} (the first is "
+            f"{missing[:1]}). Encode this corpus with `mar encode`."
         )
-    return stored[[place[key] for key in ids]]
+    return np.asarray(stored[[place[key] for key in ids]], dtype=np.float32)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.errors import MarError
 from mar_st.export.exporting import check_place, packaged_queries
-from mar_st.export.formats import GRAPHS, LOOKUPS
-from mar_st.export.graph import ExportError
+from mar_st.export.judge import stored_vectors
 from mar_st.export.measure import TIMED_TEXTS, cosines, timings
-from mar_st.export.rows import int8_rows
 from mar_st.files import finished_folder
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source
@@ -23,104 +23,84 @@ from mar_st.online.lookup import DICTIONARY, TABLE_DTYPES, TABLE_FILE, LookupLis
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-#: Maximum queries whose vectors are compared with the original's.
-_MAX_COMPARED = 512
+    from mar_st.export import ExportSettings
+
+#: Files of the page, and of its documents.
+PAGE = ("search.html", "search.js", "search.css")
+TEXTS, VECTORS = "documents.json", "documents.bin"
 
 
-def export_lookup(
-    model: str | Path,
-    out: str | Path,
-    *,
-    form: str = "numpy",
-    weight_format: str = "int8",
-    query: str | None = None,
-    vectors: str | Path | None = None,
-    documents: str | Path | None = None,
-    overwrite: bool = False,
-) -> LookupListing:
+def export_lookup(settings: ExportSettings) -> LookupListing:
     """Write a lookup encoder so that it needs no torch, and compare it with the original.
 
-    Args:
-        model: A saved MAR or another sentence-transformers folder whose query side is a `LookupEncoder`,
-            followed at most by a normalisation.
-        out: Folder to write; it is moved into place when it is complete.
-        form: `numpy`, or `lookup-json`, which adds documents and a page that searches them in the browser.
-        weight_format: Format of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads
-            only `int8`.
-        query: Name of the query encoder in a MAR that has several.
-        vectors: For `lookup-json`: document vectors, a folder that `mar encode` wrote.
-        documents: For `lookup-json`: the corpus of these vectors; documents without a vector are an error.
-        overwrite: Replace an exported encoder in `out`.
-
-    Returns:
-        The content of `export.json`.
+    The weight format of the table is `int8` (a scale per feature), `fp16` or `fp32`; the page reads `int8`.
 
     Raises:
-        ExportError: The query side is not such an encoder, an option does not fit the format, documents and
-            vectors do not fit each other or the encoder, or `out` may not be replaced.
-        MarError: The model or corpus does not exist.
+        MarError: The query side is not such an encoder, an option does not fit the format, the model or
+            corpus does not exist, documents and vectors do not fit each other or the encoder, or `out` may
+            not be replaced.
     """
-    _check_options(form, weight_format, vectors, documents)
-    check_place(Path(out), overwrite=overwrite)
-    encoder = TorchEncoder.open(model_source(model), query=query, device="cpu")
-    lookup = _lookup(encoder, str(model))
-    with finished_folder(Path(out)) as part:
-        (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
-        _write_weights(lookup, weight_format, part / TABLE_FILE)
-        names = [DICTIONARY, TABLE_FILE]
-        more, count = LOOKUPS.classes()[form].write(encoder, part, vectors, documents)
-        names += more
+    (form, *more), (precision, *others) = settings.format, settings.weight_format
+    page = form == "lookup-json"
+    if more or others or precision not in TABLE_DTYPES or settings.task is not None:
+        raise MarError(
+            f"A lookup encoder is exported in one format, numpy or lookup-json, and one weight format of "
+            f"{', '.join(TABLE_DTYPES)}, without --task."
+        )
+    if page != (settings.vectors is not None and settings.documents is not None):
+        raise MarError(
+            "A page (lookup-json), and only that, needs documents to search: --documents CORPUS and "
+            "--vectors FOLDER, which `mar encode MODEL CORPUS FOLDER` writes."
+        )
+    if page and precision != "int8":
+        raise MarError(f"The page reads int8; got weight format {precision}.")
+    check_place(settings.out, overwrite=settings.overwrite)
+    encoder = TorchEncoder.open(model_source(settings.model), query=settings.query_encoder, device="cpu")
+    first, *rest = encoder.modules
+    plain = encoder.model.truncate_dim is None and all(isinstance(module, Normalize) for module in rest)
+    if not isinstance(first, LookupEncoder) or not plain:
+        raise MarError(
+            f"{form} is a format of a LookupEncoder with at most a Normalize after it; the query side of "
+            f"{settings.model} is {[type(module).__name__ for module in encoder.modules]}. Name a lookup "
+            "encoder with --query-encoder, or choose another format."
+        )
+    with finished_folder(settings.out) as part:
+        (part / DICTIONARY).write_text(first.features.to_json(), encoding="utf-8")
+        _write_table(first, precision, part / TABLE_FILE)
+        count = _write_page(encoder, settings, part) if page else 0
         listing = LookupListing(
-            model={"source": str(model), "identity": encoder.identity, "query": encoder.query},
-            features=len(lookup.features),
+            model={"source": settings.model, "identity": encoder.identity, "query": encoder.query},
+            features=len(first.features),
             dim=encoder.dim,
             normalised=encoder.normalised,
             similarity=encoder.model.similarity_fn_name,
-            lengths=list(lookup.lengths),
-            max_length=lookup.max_length,
-            precision=weight_format,
+            lengths=first.lengths,
+            max_length=first.max_length,
+            precision=precision,
             prompts=dict(encoder.prompts),
-            files={name: entry_of(part / name) for name in names},
+            files={path.name: entry_of(path) for path in sorted(part.iterdir())},
             space=encoder.space,
             documents=count,
         )
         listing.write(part)
-        listing = replace(listing, report=_measured(encoder, part))
+        listing = replace(listing, report=_measured(encoder, part, listing))
         listing.write(part)
     return listing
 
 
-def _check_options(form: str, weight_format: str, vectors: object, documents: object) -> None:
-    known = LOOKUPS.classes()
-    if form not in known:
-        raise ExportError(f"A lookup encoder is exported as {' or '.join(known)}; got {form}.")
-    if weight_format not in TABLE_DTYPES:
-        raise ExportError(
-            f"The weight formats of a table are {', '.join(TABLE_DTYPES)}; got {weight_format}."
-        )
-    known[form].check(weight_format, vectors, documents)
+def int8_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors in int8, and the scale of each row."""
+    scales = np.maximum(np.abs(vectors).max(axis=1) / 127, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
-    first, *rest = encoder.modules
-    others = [type(module).__name__ for module in rest if not isinstance(module, Normalize)]
-    if not isinstance(first, LookupEncoder) or others or encoder.model.truncate_dim is not None:
-        names = ", ".join(type(module).__name__ for module in encoder.modules)
-        raise ExportError(
-            f"The formats {' and '.join(LOOKUPS.classes())} are for a LookupEncoder with at most a Normalize "
-            f"after it; the query side of {name} is made of {names}. Name a lookup encoder with "
-            f"--query-encoder, or export this one as {', '.join(GRAPHS.classes())}."
-        )
-    return first
-
-
-def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
+def _write_table(lookup: LookupEncoder, precision: str, path: Path) -> None:
     """Write `lookup.bin`, see `mar_st.online.lookup`.
 
     Raises:
-        ExportError: A value is not finite, or too large for the precision.
+        MarError: A value is not finite, or too large for the precision.
     """
     table, weights, bias = (
         tensor.detach().float().cpu().numpy()
@@ -132,16 +112,43 @@ def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
     with np.errstate(over="ignore"):
         stored = table.astype(TABLE_DTYPES[precision])
     singles = np.concatenate([weights, bias, scales]).astype("<f4")
-    if not (np.isfinite(singles).all() and (precision == "int8" or np.isfinite(stored).all())):
-        raise ExportError(f"The encoder holds values that are not finite, or too large for {precision}.")
-    with path.open("wb") as stream:
-        stream.write(singles.tobytes())
-        stream.write(stored.tobytes())
+    if not (np.isfinite(singles).all() and np.isfinite(stored).all()):
+        raise MarError(f"The encoder holds values that are not finite, or too large for {precision}.")
+    path.write_bytes(singles.tobytes() + stored.tobytes())
 
 
-def _measured(encoder: TorchEncoder, part: Path) -> dict[str, Any]:
+def _write_page(encoder: TorchEncoder, settings: ExportSettings, part: Path) -> int:
+    """Write the page, titles and texts, and their vectors as scales float32 and a table int8.
+
+    Returns:
+        The number of documents.
+    """
+    from mar_st.encode.corpus import read_corpus  # lazy: pyarrow
+    from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
+
+    folder = VectorFolder.open(str(settings.vectors))
+    if folder.dim != encoder.dim or (folder.space and encoder.space and folder.space != encoder.space):
+        raise MarError(
+            f"The vectors in {settings.vectors} have {folder.dim} dimensions of the document space "
+            f"{folder.space}, the encoder's {encoder.dim} of {encoder.space}. Encode them with the model "
+            "that the encoder belongs to."
+        )
+    entries = list(read_corpus(str(settings.documents)))
+    stored = stored_vectors(str(settings.vectors), [entry.id for entry in entries])
+    if encoder.model.similarity_fn_name != "dot":
+        stored = stored / np.maximum(np.linalg.norm(stored, axis=1, keepdims=True), 1e-12)
+    table, scales = int8_rows(stored)
+    (part / VECTORS).write_bytes(scales.astype("<f4").tobytes() + table.tobytes())
+    rows = [{"id": entry.id, "title": entry.title, "text": entry.text} for entry in entries]
+    (part / TEXTS).write_text(json.dumps(rows), encoding="ascii")
+    for name in PAGE:
+        (part / name).write_bytes((files("mar_st.export") / "page" / name).read_bytes())
+    return len(rows)
+
+
+def _measured(encoder: TorchEncoder, part: Path, listing: LookupListing) -> dict[str, Any]:
     """Return cosines to the original's vectors, and microseconds of a query, texts one by one."""
-    texts: Sequence[str] = packaged_queries()[:_MAX_COMPARED]
+    texts = packaged_queries()
     exported = NumpyLookupEncoder.open(part)
     close = cosines(encoder.encode(texts), exported.encode(texts))
     seconds = timings(exported.encode, texts[:TIMED_TEXTS])
@@ -152,5 +159,5 @@ def _measured(encoder: TorchEncoder, part: Path) -> dict[str, Any]:
         "cosine_mean": round(float(close.mean()), 6),
         "p50_us": round(float(np.median(seconds)) * 1e6, 1),
         "per_second": round(len(texts) / (time.perf_counter() - started), 1),
-        "bytes": sum(entry["bytes"] for entry in LookupListing.read(part).files.values()),
+        "bytes": sum(entry["bytes"] for entry in listing.files.values()),
     }

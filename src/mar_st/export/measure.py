@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,23 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.encoders import ExportedEncoder
+from mar_st.online import load_query_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Maximum texts that are timed one by one.
-TIMED_TEXTS = 64
-
-#: Rounds over the timed texts.
-ROUNDS = 3
-
-#: Texts per call when throughput is measured.
-BATCH_TEXTS = 16
-
-
-class CrashError(MarError):
-    """The process that computed a variant did not finish."""
+#: Maximum texts that are timed one by one, rounds over them, and texts per call when throughput is measured.
+TIMED_TEXTS, ROUNDS, BATCH_TEXTS = 64, 3, 16
 
 
 def measure(
@@ -53,31 +44,21 @@ def measure(
         `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
 
     Raises:
-        CrashError: The process ended with an error or a signal.
+        MarError: The process ended with an error or a signal.
     """
-    request = folder / f"measure-{variant}.json"
-    vectors = folder / f"measure-{variant}.npy"
-    request.write_text(
-        json.dumps({"folder": str(folder), "variant": variant, "texts": list(texts), "threads": threads}),
-        encoding="utf-8",
-    )
-    command = [sys.executable, "-m", "mar_st.export.measure", str(request), str(vectors)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    try:
+    with tempfile.TemporaryDirectory() as scratch:
+        request, vectors = Path(scratch, "request.json"), Path(scratch, "vectors.npy")
+        request.write_text(json.dumps([str(folder), variant, list(texts), threads]), encoding="utf-8")
+        command = [sys.executable, "-m", "mar_st.export.measure", str(request), str(vectors)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = subprocess.run(  # noqa: S603 -- our own module
             command, capture_output=True, text=True, check=False, env=environment
         )
         if process.returncode:
             reason = (process.stderr.strip().splitlines() or [""])[-1]
-            signal = (
-                f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
-            )
-            raise CrashError(f"computing it ended with {signal} {reason}".strip())
+            raise MarError(f"computing it ended with status {process.returncode} {reason}".strip())
         report: dict[str, float] = json.loads(process.stdout.strip().splitlines()[-1])
         return np.load(vectors, allow_pickle=False), report
-    finally:
-        request.unlink(missing_ok=True)
-        vectors.unlink(missing_ok=True)
 
 
 def timings(
@@ -104,34 +85,33 @@ def resident_mb() -> float:
 
 
 def age() -> float:
-    """Return seconds since this process was started, the start of Python included."""
+    """Return seconds since this process was started, the start of Python included; 0 if they are unknown."""
     stat = Path("/proc/self/stat")
     if not stat.is_file():
-        return time.perf_counter() - _IMPORTED
+        return 0.0
     ticks = int(stat.read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-_IMPORTED = time.perf_counter()
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row with the same row of another array, `(n,)` float64."""
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    similarities: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)
+    return similarities
 
 
-def _main(request: str, vectors: str) -> None:
-    settings = json.loads(Path(request).read_text(encoding="utf-8"))
-    texts: list[str] = settings["texts"]
-    encoder = ExportedEncoder.open(
-        Path(settings["folder"]), backend=settings["variant"], threads=settings["threads"]
-    )
+def _main(request: str, output: str) -> None:
+    folder, variant, texts, threads = json.loads(Path(request).read_text(encoding="utf-8"))
+    encoder = load_query_encoder(folder, backend=variant, threads=threads)
     first = encoder.encode(texts[:1])
     report: dict[str, float] = {"start_s": round(age(), 3)}
     together = encoder.encode(texts)
-    np.save(vectors, together)
+    np.save(output, together)
     timed = texts[:TIMED_TEXTS]
     seconds = timings(encoder.encode, timed)
     alone = np.concatenate([first, *(encoder.encode([text]) for text in timed[1:])])
-    blocks = [
-        texts[start : start + BATCH_TEXTS]
-        for start in range(0, min(len(texts), 8 * BATCH_TEXTS), BATCH_TEXTS)
-    ]
+    blocks = [texts[start : start + BATCH_TEXTS] for start in range(0, min(len(texts), 128), BATCH_TEXTS)]
     for block in blocks:
         encoder.encode(block)
     started = time.perf_counter()
@@ -145,14 +125,6 @@ def _main(request: str, vectors: str) -> None:
         "rss_mb": round(resident_mb(), 1),
     }
     print(json.dumps(report))  # noqa: T201 -- read by the process that asked
-
-
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row with the same row of another array, `(n,)` float64."""
-    first, second = first.astype(np.float64), second.astype(np.float64)
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    similarities: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)
-    return similarities
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from mar_st.modules.bigrams import BigramTransformer
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
 from mar_st.recipes.schema import DistillStage, JointStage
-from mar_st.vocabulary.backbones import check_cut
+from mar_st.vocabulary import check_cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ class Sides:
         sources: Data of the recipe; a tokenizer may be trained on their texts.
         precision: Precision of the computation.
         folders: Model folder of the stage that trained a side last.
-        cut: Folder of a side's source model after its vocabulary was cut, see `mar_st.vocabulary.backbones`.
+        cut: Folder of a side's source model after its vocabulary was cut, see `cut_backbones`.
     """
 
     recipe: Recipe

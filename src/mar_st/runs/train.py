@@ -46,7 +46,7 @@ from mar_st.stages.contrastive import train_contrastive, train_distill, train_jo
 from mar_st.stages.retromae import train_retromae
 from mar_st.stages.trainer import StageSettings
 from mar_st.teachers.store import store_root
-from mar_st.vocabulary.backbones import cut_backbones
+from mar_st.vocabulary import cut_backbones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -226,7 +226,10 @@ class RecipeRun:
                 self._say(line)
         if todo:
             root = (self.shared or self.out) / "vocabulary"
-            self.sides.cut = cut_backbones(recipe, self.sources, root, self.processes, self._say)
+            if self.processes.main:
+                cut_backbones(recipe, self.sources, root, self._say)
+            self.processes.wait()
+            self.sides.cut = cut_backbones(recipe, self.sources, root, self._say)
 
     def _check_negatives(self, stage: Stage) -> None:
         """Check that data have the hard negatives that a stage asks for, unless it mines its own."""

@@ -1,9 +1,6 @@
 """Vocabularies cut to the pieces that texts use: smaller embeddings, the same vectors."""
 
-from __future__ import annotations
+from mar_st.vocabulary.texts import check_cut, cut_backbones, file_texts
+from mar_st.vocabulary.trim import Trimmed, trim
 
-from mar_st.vocabulary.errors import VocabularyError
-from mar_st.vocabulary.folders import Trimmed, trim
-from mar_st.vocabulary.texts import file_texts
-
-__all__ = ["Trimmed", "VocabularyError", "file_texts", "trim"]
+__all__ = ["Trimmed", "check_cut", "cut_backbones", "file_texts", "trim"]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.vocabulary.errors import VocabularyError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,19 +71,6 @@ class Coverage:
     texts: float
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The pieces that are kept.
-
-    Attributes:
-        kept: Numbers of the kept pieces.
-        enough: Number of pieces to keep so that no text changes.
-    """
-
-    kept: frozenset[int]
-    enough: int
-
-
 def encoded(
     backend: Tokenizer, texts: Sequence[str], prompts: Sequence[str] = (), *, show_progress: bool, what: str
 ) -> Iterator[tuple[str, list[str], list[list[int]]]]:
@@ -117,7 +104,7 @@ def usage_of(
         show_progress: Show a progress bar.
 
     Raises:
-        VocabularyError: There are no texts.
+        MarError: There are no texts.
     """
     counts = np.zeros(pieces.size, dtype=np.int64)
     characters: Counter[str] = Counter()
@@ -132,11 +119,13 @@ def usage_of(
         for text in read if not start else [start]:
             characters.update(normalizer.normalize_str(text) if normalizer is not None else text)
     if not number:
-        raise VocabularyError("There are no texts to choose the vocabulary by; give files that hold some.")
+        raise MarError("There are no texts to choose the vocabulary by; give files that hold some.")
     return Usage(counts, characters, number)
 
 
-def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()) -> Choice:
+def choose(
+    pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
+) -> tuple[frozenset[int], int]:
     """Choose the pieces to keep by the rule of this module; equal input gives equal pieces.
 
     Args:
@@ -145,19 +134,17 @@ def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
         keep: Maximum number to keep.
         required: Pieces to keep in addition to `Pieces.required`.
 
+    Returns:
+        Numbers of the kept pieces, and the number of pieces to keep so that no text changes.
+
     Raises:
-        VocabularyError: `keep` is too small for the required pieces, or leaves nothing to cut.
+        MarError: `keep` is too small for the required pieces, or leaves nothing to cut.
     """
-    if keep >= len(pieces):
-        raise VocabularyError(
-            f"keep is {keep} but the vocabulary has {len(pieces)} pieces; give a smaller number, or "
-            "leave it as it is."
-        )
     kept = pieces.required() | set(required)
-    if keep < len(kept):
-        raise VocabularyError(
-            f"keep is {keep} but {len(kept)} pieces have to stay (special tokens, bytes); give "
-            "a larger number."
+    if not len(kept) <= keep < len(pieces):
+        raise MarError(
+            f"keep is {keep}, but the vocabulary has {len(pieces)} pieces, of which {len(kept)} have to stay "
+            "(special tokens, bytes); give a number between them."
         )
     counts, numbers = usage.counts, pieces.numbers
     singles = {number: character for number in numbers if (character := pieces.single(number)) is not None}
@@ -174,13 +161,13 @@ def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
     room = _Room(pieces, keep, kept)
     for tier in (seen, common, likely, used, fill):
         room.take(tier)
-    return Choice(frozenset(room.kept), enough)
+    return frozenset(room.kept), enough
 
 
-def fit_of(
+def coverage_of(
     backend: Tokenizer,
-    new: np.ndarray,
     cut: Tokenizer,
+    new: np.ndarray,
     texts: Sequence[str],
     prompts: Sequence[str] = (),
     *,
@@ -190,14 +177,14 @@ def fit_of(
 
     Args:
         backend: The tokenizer before the cut.
-        new: New number of each old piece; -1 for removed pieces.
         cut: The tokenizer after the cut.
+        new: New number of each old piece; -1 for removed pieces.
         texts: The texts.
         prompts: Possible prefixes of a text.
         show_progress: Show a progress bar.
 
     Raises:
-        VocabularyError: A text whose pieces are all kept is tokenised differently.
+        MarError: A text whose pieces are all kept is tokenised differently.
     """
     tokens = kept_tokens = number = unchanged = 0
     unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
@@ -211,7 +198,7 @@ def fit_of(
             if wanted.tolist() == cut_encoding.ids:
                 unchanged += 1
             elif there.all() and unknown not in old:
-                raise VocabularyError(
+                raise MarError(
                     f"The cut tokenizer splits {text[:60]!r} otherwise although all its pieces stay; a "
                     "tokenizer of this form cannot be cut."
                 )

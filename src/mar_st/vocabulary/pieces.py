@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from mar_st.vocabulary.errors import VocabularyError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -46,7 +46,7 @@ class Pieces:
         added: Number of every added token, by its string; special tokens are among them.
 
     Raises:
-        VocabularyError: The tokenizer is of another kind.
+        MarError: The tokenizer is of another kind.
     """
 
     def __init__(self, backend: Tokenizer, name: str = "the tokenizer") -> None:
@@ -55,7 +55,7 @@ class Pieces:
         self._model: dict[str, Any] = self._content["model"]
         self.kind = str(self._model["type"])
         if self.kind not in TOKENIZER_KINDS:
-            raise VocabularyError(
+            raise MarError(
                 f"{name} is a tokenizer of kind {self.kind}; {', '.join(TOKENIZER_KINDS)} can be cut."
             )
         vocab = self._model["vocab"]

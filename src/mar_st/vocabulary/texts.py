@@ -1,45 +1,130 @@
-"""The texts that decide which pieces of a vocabulary are kept."""
+"""The texts that decide which pieces of a vocabulary are kept, and the vocabularies that a recipe cuts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Source, Texts, Triples, locate, read_rows, read_source
-from mar_st.recipes.inputs import Data
+from mar_st.data import Texts, Triples, locate, read_rows, source_digest, vocabulary_cut
+from mar_st.errors import MarError
+from mar_st.files import read_record
+from mar_st.model.digest import model_digest
+from mar_st.model.encoders import transformer_folder
+from mar_st.model.names import model_folder
+from mar_st.vocabulary.trim import trim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-#: Files of a folder in the Hub layout that hold texts.
-TEXT_FILES = ("corpus.jsonl", "queries.jsonl")
+    from mar_st.data import Source
+    from mar_st.recipes.schema import Backbone, Recipe, Side
 
 
 def file_texts(name: str) -> Texts:
-    """Read all texts of a file or folder; large files are mapped, not held in memory.
+    """Return all texts of a file or folder; large ones are mapped, not held in memory.
 
     Args:
-        name: A text file (`.txt`, one text per line), a file of training data (all its texts count: queries,
-            positives, negatives), or a folder with `corpus.jsonl` and `queries.jsonl`; also `package:` and
-            `hub:` names.
+        name: A text file (`.txt`, one text per line), or any source of rows (`mar_st.data.read_rows`), such
+            as training data or a folder with `corpus.jsonl` and `queries.jsonl`; all texts but ids count.
 
     Raises:
-        MarError: The file is missing or broken, or holds no texts.
+        MarError: The source is missing or broken, or holds no texts.
     """
-    if name.startswith("hub:"):
-        return source_texts(read_source(Data(name="texts", path=name)))
-    path = locate(name)
-    if path.is_dir():
-        files = [path / file for file in TEXT_FILES if (path / file).is_file()]
-        if files:
-            return Texts.joined([file_texts(str(file)) for file in files])
-        return source_texts(read_source(Data(name="texts", path=name)))
-    first = next((row.values for row in read_rows(path)), {})
-    single = "text" in first and not {"query", "anchor", "sentence1", "premise"} & set(first)
-    form = {"form": "texts", "role": "document"} if single else {}
-    return source_texts(read_source(Data.model_validate({"name": "texts", "path": str(path), **form})))
+    if name.endswith(".txt"):
+        try:
+            lines = locate(name).read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise MarError(f"{name} is not UTF-8 ({error}).") from error
+        texts = Texts.of([line.strip() for line in lines if line.strip()])
+    else:
+        texts = Texts.of(text for row in read_rows(name) for text in _texts(row.values))
+    if not len(texts):
+        raise MarError(f"{name} holds no texts.")
+    return texts
 
 
-def source_texts(source: Source) -> Texts:
-    """Return all texts of the rows read for a data entry."""
-    parts: list[Sequence[str]] = [Triples.of(source.triples).texts, source.texts]
-    return Texts.joined(parts)
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value:
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if not key.endswith("id"):
+                yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def check_cut(recipe: Recipe, side: Side) -> None:
+    """Check that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
+
+    Raises:
+        MarError: A name in `texts` is neither a data entry nor a file, or no piece would be removed.
+    """
+    backbone: Backbone = getattr(recipe, side)
+    cut = backbone.vocabulary
+    if cut is None or backbone.source is None:
+        return
+    entries = [entry.name for entry in recipe.data]
+    for name in cut.texts:
+        if name not in entries:
+            locate(name)
+    folder = model_folder(backbone.source)
+    if folder is None:
+        return  # on the Hub
+    size = (read_record(Path(transformer_folder(str(folder)), "config.json")) or {}).get("vocab_size")
+    if isinstance(size, int) and cut.keep >= size:
+        raise MarError(
+            f"{side}.vocabulary.keep is {cut.keep}, but {backbone.source} has {size} pieces; give a smaller "
+            "number, or leave 'vocabulary' out."
+        )
+
+
+def cut_backbones(
+    recipe: Recipe, sources: Sequence[Source], root: Path, say: Callable[[str], None]
+) -> dict[Side, Path]:
+    """Cut the vocabularies of backbones as the recipe asks; earlier results are reused.
+
+    Args:
+        recipe: The recipe.
+        sources: Its data.
+        root: Folder that keeps cut backbones, by a digest of everything that determines them.
+        say: Receives one line for each vocabulary that is cut.
+
+    Returns:
+        Folders of the cut backbones by side.
+
+    Raises:
+        MarError: A vocabulary cannot be cut as requested.
+    """
+    folders: dict[Side, Path] = {}
+    known = {source.entry.name: source for source in sources}
+    sides: tuple[Side, ...] = ("query", "document")
+    for side in sides:
+        backbone: Backbone | None = getattr(recipe, side)
+        if backbone is None or backbone.vocabulary is None or backbone.source is None:
+            continue
+        cut, prompts = backbone.vocabulary, sorted(recipe.prompts.values())
+        digests = {name: source_digest(known[name]) for name in cut.texts if name in known}
+        source = model_digest(backbone.source, backbone.revision)
+        identity = {"source": source, "prompts": prompts, **vocabulary_cut(cut, digests)}
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        folders[side] = root / digest[:32]
+        if not folders[side].is_dir():
+            texts = [_source_texts(known[n]) if n in known else file_texts(n) for n in cut.texts]
+            (done,) = trim(
+                backbone.source,
+                folders[side],
+                keep=cut.keep,
+                texts=Texts.joined(texts),
+                revision=backbone.revision,
+                prompts=prompts,
+            )
+            say(f"{side} vocabulary: {done.line()}")
+    return folders
+
+
+def _source_texts(source: Source) -> Texts:
+    return Texts.joined([Triples.of(source.triples).texts, source.texts])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from mar_st.cli import app, main
+from mar_st.cli import app
 from tests.mar_st.vocabulary.vocabulary_helpers import OURS, encoder_folder
 
 
@@ -27,26 +26,7 @@ def test_figures_are_printed(texts, tmp_path):
     assert "-> 100 pieces" in result.output
     assert "100.00% of the texts unchanged" in result.output
     result = CliRunner().invoke(app, [*arguments, "--overwrite", "--json"])
-    (figures,) = json.loads(result.output)
+    (figures,) = json.loads(result.stdout)
     assert figures["pieces"][1] == 100
     assert figures["parameters"][0] - figures["parameters"][1] == 32 * (figures["pieces"][0] + 7 - 100)
     assert figures["fit"] == {"tokens": 1.0, "texts": 1.0}
-
-
-def test_bad_input_is_one_line(texts, tmp_path, monkeypatch, capsys):
-    folder = encoder_folder(tmp_path / "full")
-    for arguments, message in (
-        ([str(folder), "--keep", "5", "--texts", texts], "have to stay"),
-        ([str(folder), "--keep", "100", "--texts", "nowhere.jsonl"], "No training data at nowhere.jsonl"),
-        ([str(tmp_path / "none"), "--keep", "100", "--texts", texts], "no folder"),
-        ([str(folder), "--keep", "100", "--texts", texts, "--route", "query"], "not a saved MAR"),
-    ):
-        source, *options = arguments
-        monkeypatch.setattr(sys, "argv", ["mar", "trim", source, str(tmp_path / "cut"), *options])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        error = capsys.readouterr().err.strip().splitlines()[-1]
-        assert error.startswith("mar: error:")
-        assert message in error
-        assert not (tmp_path / "cut").exists()

@@ -10,10 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from mar_st.export.formats import GraphSource
+from mar_st.export import ExportSettings, export
 from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.graphs.native import NativeGraphs
-from mar_st.export.source import ExportSource, write_front
+from mar_st.export.native import native_writer
+from mar_st.export.source import write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
 from mar_st.online.front import TextPacker
@@ -76,18 +76,10 @@ def _save(folder):
 @pytest.fixture(scope="session")
 def exported(gte_folder, tmp_path_factory):
     """The tiny gte encoder in OpenVINO, in all precisions, and its listing. Copy before changing."""
-    from mar_st.export import export
 
     def write(folder):
-        export(
-            gte_folder,
-            folder / "out",
-            formats=("openvino",),
-            weight_formats=("fp32", "bf16", "int8"),
-            calibrate=TEXTS,
-            threads=1,
-            show_progress=False,
-        )
+        settings = {"format": ["openvino"], "weight_format": ["fp32", "bf16", "int8"], "threads": 1}
+        export(ExportSettings(model=str(gte_folder), out=folder / "out", **settings))
 
     out = once(tmp_path_factory, "exported", write) / "out"
     return out, Listing.read(out)
@@ -95,10 +87,9 @@ def exported(gte_folder, tmp_path_factory):
 
 def native(model, folder, threads=2):
     """A model in C++, and what makes its inputs."""
-    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
-    listing, exact = write_front(source, folder, exact=True)
-    graph = PackedEncoder(source.parts).eval()
-    variant = NativeGraphs(GraphSource(graph, {}, listing, folder)).write("int8", folder, exact, [])
+    parts = parts_of(list(model))
+    listing, exact = write_front(TorchEncoder(model), parts, folder, source="tiny", exact=True)
+    variant = native_writer(PackedEncoder(parts).eval(), {}, listing, folder)("int8")
     return NativeRuntime(folder / variant.graph, variant.options, threads), TextPacker(folder, listing, exact)
 
 

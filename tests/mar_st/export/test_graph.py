@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from mar_st.export.graph import ExportError, PackedEncoder, merge_siblings, parts_of
-from mar_st.export.source import ExportSource, check_tokens, open_source, write_front
+from mar_st.errors import MarError
+from mar_st.export.graph import PackedEncoder, merge_siblings, parts_of
+from mar_st.export.source import check_tokens, write_front
 from mar_st.online.front import TextPacker
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
@@ -22,17 +23,17 @@ SHARED = (
 
 
 def packed_vectors(model, folder, texts, prompt=""):
-    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
-    listing, exact = write_front(source, folder, exact=True)
-    check_tokens(source, folder, listing, texts)
+    parts = parts_of(list(model))
+    listing, exact = write_front(TorchEncoder(model), parts, folder, source="tiny", exact=True)
+    check_tokens(parts, folder, listing, texts)
     front = TextPacker(folder, listing, exact)
-    graph = PackedEncoder(source.parts).eval()
+    graph = PackedEncoder(parts).eval()
     vectors = []
     with torch.inference_mode():
         for pack in front.packs([prompt + text for text in texts], prompt):
             inputs = {name: torch.from_numpy(array) for name, array in pack.inputs.items()}
             vectors.append(graph(**inputs)[: pack.count].numpy())
-    return np.concatenate(vectors), source
+    return np.concatenate(vectors)
 
 
 @pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
@@ -40,7 +41,7 @@ def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monk
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
     model = make_model(model_type, pooling, dense=16)
     expected = np.stack([model.encode(text, task="query") for text in TEXTS])
-    vectors, _ = packed_vectors(model, tmp_path, TEXTS)
+    vectors = packed_vectors(model, tmp_path, TEXTS)
     assert vectors.shape == (len(TEXTS), 16)
     np.testing.assert_allclose(vectors, expected, atol=2e-6)
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3  # the texts do differ
@@ -54,15 +55,9 @@ def test_vectors_of_token_pairs_are_added_outside_the_graph(model_type, pooling,
     model = with_pairs(plain, TEXTS[:3])
     expected = np.stack([model.encode(text, task="query") for text in TEXTS])
     without = np.stack([plain.encode(text, task="query") for text in TEXTS])
-    vectors, source = packed_vectors(model, tmp_path, TEXTS)
+    vectors = packed_vectors(model, tmp_path, TEXTS)
     np.testing.assert_allclose(vectors, expected, atol=5e-6)
     assert np.abs(expected - without).max() > 1e-3
-    half, _ = write_front(source, tmp_path, exact=False)
-    assert half.bigrams
-    rounded = next(TextPacker(tmp_path, half, "float16").packs(TEXTS[:1])).inputs["embeddings"]
-    exact = model[0].preprocess(TEXTS[:1])["input_ids"]
-    wanted = model[0].model.get_input_embeddings()(exact) + model[0].bigrams(exact)
-    np.testing.assert_allclose(rounded[: exact.shape[1]], wanted[0].detach().numpy(), atol=1e-2)
 
 
 def test_sliding_windows_are_those_of_the_model(tmp_path):
@@ -76,7 +71,7 @@ def test_sliding_windows_are_those_of_the_model(tmp_path):
     wide = make_model("modernbert").encode(TEXTS)
     expected = model.encode(TEXTS)
     assert np.abs(wide - expected).max() > 1e-4  # the window matters for these texts
-    np.testing.assert_allclose(packed_vectors(model, tmp_path, TEXTS)[0], expected, atol=2e-6)
+    np.testing.assert_allclose(packed_vectors(model, tmp_path, TEXTS), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +92,7 @@ def test_windows_and_embeddings_of_decoders_are_those_of_the_model(model_type, s
     texts = [*TEXTS, "感冒发热怎么办呢高血压医生你好"]
     model = make_model(pooling="lasttoken", config=config)
     expected = np.stack([model.encode(text, task="query") for text in texts])
-    np.testing.assert_allclose(packed_vectors(model, tmp_path, texts)[0], expected, atol=2e-6)
+    np.testing.assert_allclose(packed_vectors(model, tmp_path, texts), expected, atol=2e-6)
 
 
 @pytest.mark.thorough
@@ -105,7 +100,7 @@ def test_windows_and_embeddings_of_decoders_are_those_of_the_model(model_type, s
 def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
     model = make_model("bert", pooling, include_prompt=False, prompts={"query": "吃药："})
     expected = np.stack([model.encode_query(text) for text in TEXTS])
-    vectors, _ = packed_vectors(model, tmp_path, TEXTS, "吃药：")
+    vectors = packed_vectors(model, tmp_path, TEXTS, "吃药：")
     np.testing.assert_allclose(vectors, expected, atol=2e-6)
 
 
@@ -116,35 +111,31 @@ def test_merged_layers_are_as_many_as_expected():
     assert torch.equal(before, model.get_input_embeddings().weight)
 
 
-def test_unsupported_models_are_refused(monkeypatch):
+def test_unsupported_models_are_refused():
     model = make_model("bert", "max")
-    with pytest.raises(ExportError, match="Pooling 'max' cannot be exported"):
+    with pytest.raises(MarError, match="Pooling 'max' cannot be exported"):
         parts_of(list(model))
-    with pytest.raises(ExportError, match="made of Normalize"):
+    with pytest.raises(MarError, match="made of Normalize"):
         parts_of([model[-1]])
-    model = make_model("bert")
-    model.truncate_dim = 8
-    monkeypatch.setattr(TorchEncoder, "open", lambda *_, **__: TorchEncoder(model))
-    with pytest.raises(ExportError, match="truncate_dim=8"):
-        open_source("cut")
 
 
 def test_a_tokenizer_that_differs_from_its_file_is_refused(tmp_path):
     model = make_model("gte")
-    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
-    listing, _ = write_front(source, tmp_path, exact=False)
+    parts = parts_of(list(model))
+    listing, _ = write_front(TorchEncoder(model), parts, tmp_path, source="tiny", exact=False)
     content = (tmp_path / "tokenizer.json").read_text(encoding="utf-8").replace('"头": 5', '"头": 9', 1)
     (tmp_path / "tokenizer.json").write_text(content.replace('"头":5', '"头":9', 1), encoding="utf-8")
-    with pytest.raises(ExportError, match=r"does more than its tokenizer\.json says"):
-        check_tokens(source, tmp_path, listing, ["头头头"])
+    with pytest.raises(MarError, match=r"does more than its tokenizer\.json says"):
+        check_tokens(parts, tmp_path, listing, ["头头头"])
 
 
 def test_half_precision_weights_need_no_float32_table(tmp_path):
     model = make_model("gte")
-    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
-    assert write_front(source, tmp_path, exact=True)[1] == "float32"
+    parts = parts_of(list(model))
+    assert write_front(TorchEncoder(model), parts, tmp_path, source="tiny", exact=True)[1] == "float32"
     assert (tmp_path / "embeddings.float32.npy").is_file()
     model.half().float()
     (tmp_path / "half").mkdir()
-    assert write_front(source, tmp_path / "half", exact=True)[1] == "float16"
+    half = write_front(TorchEncoder(model), parts, tmp_path / "half", source="tiny", exact=True)
+    assert half[1] == "float16"
     assert not (tmp_path / "half" / "embeddings.float32.npy").exists()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
-from mar_st.vocabulary.choose import choose, fit_of, usage_of
-from mar_st.vocabulary.errors import VocabularyError
+from mar_st.errors import MarError
+from mar_st.vocabulary.choose import choose, coverage_of, usage_of
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 
 from .vocabulary_helpers import OURS, STRANGE, THEIRS, TOKENIZERS
@@ -26,14 +26,14 @@ def cut_to(backend, texts, keep=None):
     """Cut to so many pieces, by default to those that leave the texts as they are."""
     pieces = Pieces(backend)
     usage = usage_of(backend, pieces, texts)
-    choice = choose(pieces, usage, keep or choose(pieces, usage, len(pieces) - 1).enough)
-    return (choice, *pieces.cut(choice.kept))
+    choice = choose(pieces, usage, keep or choose(pieces, usage, len(pieces) - 1)[1])
+    return (choice, *pieces.cut(choice[0]))
 
 
 def test_a_text_whose_pieces_stay_is_split_as_before(backend):
     pieces = Pieces(backend)
     choice, cut, order = cut_to(backend, OURS)
-    assert choice.enough == len(order) < len(pieces)
+    assert choice[1] == len(order) < len(pieces)
     new = mapped_rows(order, pieces.size)
     for before, after in zip(ids_of(backend, OURS), ids_of(cut, OURS), strict=True):
         assert new[before].tolist() == after
@@ -71,12 +71,12 @@ def test_special_tokens_and_bytes_stay(backend):
     pieces = Pieces(backend)
     least = len(pieces.required())
     choice = choose(pieces, usage_of(backend, pieces, OURS), least)
-    assert set(pieces.added.values()) <= choice.kept
-    cut, _ = pieces.cut(choice.kept)
+    assert set(pieces.added.values()) <= choice[0]
+    cut, _ = pieces.cut(choice[0])
     assert set(pieces.added) <= set(cut.get_vocab())
-    with pytest.raises(VocabularyError, match=f"{least} pieces have to stay"):
+    with pytest.raises(MarError, match=f"{least} have to stay"):
         choose(pieces, usage_of(backend, pieces, OURS), least - 1)
-    with pytest.raises(VocabularyError, match="give a smaller number"):
+    with pytest.raises(MarError, match="give a number between"):
         choose(pieces, usage_of(backend, pieces, OURS), len(pieces))
 
 
@@ -115,13 +115,13 @@ def test_the_share_of_unchanged_tokens_is_measured_and_checked(backend):
     pieces = Pieces(backend)
     _, cut, order = cut_to(backend, OURS)
     new = mapped_rows(order, pieces.size)
-    fit = fit_of(backend, new, cut, OURS)
+    fit = coverage_of(backend, cut, new, OURS)
     assert (fit.tokens, fit.texts) == (1.0, 1.0)
-    wider = fit_of(backend, new, cut, OURS + THEIRS)
+    wider = coverage_of(backend, cut, new, OURS + THEIRS)
     assert wider.tokens < 1
     assert wider.texts < 1
-    with pytest.raises(VocabularyError, match=r"splits .* otherwise"):
-        fit_of(backend, np.where(new >= 0, (new + 1) % len(order), new), cut, OURS)
+    with pytest.raises(MarError, match=r"splits .* otherwise"):
+        coverage_of(backend, cut, np.where(new >= 0, (new + 1) % len(order), new), OURS)
 
 
 def test_pieces_are_counted_with_prompts(backend):
@@ -135,8 +135,8 @@ def test_pieces_are_counted_with_prompts(backend):
 
 def test_a_tokenizer_of_another_kind_is_refused(monkeypatch):
     monkeypatch.setattr("mar_st.vocabulary.pieces.TOKENIZER_KINDS", ("Unigram",))
-    with pytest.raises(VocabularyError, match="of kind WordPiece"):
+    with pytest.raises(MarError, match="of kind WordPiece"):
         Pieces(TOKENIZERS["word_piece"]().backend_tokenizer)
     backend = TOKENIZERS["unigram"]().backend_tokenizer
-    with pytest.raises(VocabularyError, match="no texts"):
+    with pytest.raises(MarError, match="no texts"):
         usage_of(backend, Pieces(backend), [])

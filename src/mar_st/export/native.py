@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 from torch import nn
 
-from mar_st.export.formats import GraphFormat, graph_format
-from mar_st.export.graph import ExportError, parameters_of, position_offset
-from mar_st.files import open_reserved
+from mar_st.errors import MarError
+from mar_st.export.graph import parameters_of, position_offset
 from mar_st.online.description import ACTIVATIONS, STEPS
 from mar_st.online.listing import ExportVariant
 from mar_st.online.native import kernels
-from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mar_st.export.formats import GraphSource
+    from mar_st.export.graph import PackedEncoder
+    from mar_st.online.listing import Listing
 
 #: As in `linear.hpp`: inputs that share a scale, outputs of a block, and the multiple to which inputs are
 #: padded.
@@ -57,7 +57,7 @@ class _File:
 
     def write(self, path: Path) -> None:
         """Write an `.npy` file; its header is as long as a cache line or more of them."""
-        file = open_reserved(path, np.uint8, (self.size,))
+        file = open_memmap(path, "w+", np.uint8, (self.size,))
         start = 0
         for part in self.parts:
             file[start : start + len(part)] = part
@@ -101,7 +101,7 @@ class _Describer:
         weights, biases = zip(*map(parameters_of, layers), strict=True)
         weight = np.concatenate([part.detach().float().numpy() for part in weights])
         if not np.isfinite(weight).all():
-            raise ExportError("A weight is not finite.")
+            raise MarError("A weight is not finite.")
         bias = None
         if any(part is not None for part in biases):
             bias = np.concatenate(
@@ -131,19 +131,19 @@ class _Describer:
         """Return the tables of cosines and sines for all positions."""
         types = self.model.rotary_emb.rope_type
         if {"dynamic", "longrope"} & set(types.values() if isinstance(types, dict) else [types]):
-            raise ExportError("The native encoder takes no rotary positions that depend on a text's length.")
+            raise MarError("The native encoder takes no rotary positions that depend on a text's length.")
         positions = torch.arange(self.length)[None]
         cosines, sines = self.model.rotary_emb(torch.zeros(1), positions, *kind)
         half = cosines.shape[-1] // 2
         if 2 * half != _head_size(self.config):
-            raise ExportError("The native encoder rotates whole heads, and this model a part of each.")
+            raise MarError("The native encoder rotates whole heads, and this model a part of each.")
         return {"cosines": self.file.add(cosines[0, :, :half]), "sines": self.file.add(sines[0, :, :half])}
 
     def common(self, activation: str, eps: float, **more: Any) -> dict[str, Any]:
         """Return the settings that all families have."""
         config = self.config
         if activation not in _NAMES:
-            raise ExportError(f"The native encoder knows {', '.join(_NAMES)}, not {activation!r}.")
+            raise MarError(f"The native encoder knows {', '.join(_NAMES)}, not {activation!r}.")
         heads = config.num_attention_heads
         size = _head_size(config)
         return {
@@ -209,7 +209,7 @@ class _Describer:
 
     def _positions(self, table: torch.Tensor) -> torch.Tensor:
         if len(table) < self.length:
-            raise ExportError(f"The model has {len(table)} positions, and texts may need {self.length}.")
+            raise MarError(f"The model has {len(table)} positions, and texts may need {self.length}.")
         return table[: self.length]
 
     def modernbert(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class _Describer:
     def qwen3(self) -> dict[str, Any]:
         model, config, rotation = self.model, self.config, self.rotation()
         if set(config.layer_types or ()) - {"full_attention"}:
-            raise ExportError("The native encoder takes no Qwen3 with sliding windows.")
+            raise MarError("The native encoder takes no Qwen3 with sliding windows.")
         layers = [
             {
                 **self.products(layer),
@@ -268,7 +268,7 @@ class _Describer:
                 if getattr(function, "approximate", "none") == "tanh":
                     activation += "_tanh"
                 if activation not in ACTIVATIONS:
-                    raise ExportError(f"The native encoder has no activation {activation!r} after pooling.")
+                    raise MarError(f"The native encoder has no activation {activation!r} after pooling.")
                 step = {"kind": STEPS["linear"], "activation": ACTIVATIONS[activation]}
                 described.append({**step, "linear": self.linear(module.linear)})
             elif name == "LayerNorm":
@@ -305,50 +305,32 @@ _FAMILIES: dict[str, Callable[[_Describer], dict[str, Any]]] = {
 }
 
 
-@graph_format("native")
-class NativeGraphs(GraphFormat):
-    """Writes the one variant of an encoder that `mar_st.kernels` computes: int8 throughout.
-
-    Args:
-        source: The encoder.
+def native_writer(
+    graph: PackedEncoder, example: dict[str, np.ndarray], listing: Listing, folder: Path
+) -> Callable[[str], ExportVariant]:
+    """Return the function that writes the one variant that `mar_st.kernels` computes: int8 throughout.
 
     Raises:
-        ExportError: The encoder's architecture is not supported, or this machine cannot run it.
+        MarError: The encoder's architecture is not supported, or this machine cannot run it.
     """
+    del example
+    kind = graph.model.config.model_type
+    if kind not in _FAMILIES:
+        raise MarError(f"The native encoder computes {', '.join(_FAMILIES)}; this is {kind}.")
+    kernels()
+    length = listing.max_length + position_offset(graph.model)
 
-    FORMS = ("int8",)
-
-    def __init__(self, source: GraphSource) -> None:
-        graph = source.graph
-        kind = graph.model.config.model_type
-        if kind not in _FAMILIES:
-            raise ExportError(f"The native encoder computes {', '.join(_FAMILIES)}; this is {kind}.")
-        try:
-            kernels()
-        except EncoderError as error:
-            raise ExportError(str(error)) from error
-        self._graph = graph
-        self._length = source.listing.max_length + position_offset(graph.model)
-
-    def write(
-        self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> ExportVariant:
-        """Write the variant, see `GraphFormat.write`.
-
-        Raises:
-            ExportError: The precision is not int8, or the encoder has an unsupported part.
-        """
-        del calibration
-        if precision != "int8":
-            raise ExportError("The native encoder computes in int8, with scales found while computing.")
+    def write(precision: str) -> ExportVariant:
         name = f"native-{precision}"
-        describer = _Describer(self._graph.model, self._length)
-        content = _FAMILIES[self._graph.model.config.model_type](describer)
-        content["steps"] = describer.steps(list(self._graph.tail))
+        describer = _Describer(graph.model, length)
+        content = _FAMILIES[kind](describer)
+        content["steps"] = describer.steps(list(graph.tail))
         dims = [step["linear"]["outputs"] for step in content["steps"] if "linear" in step]
-        content["tables"] = self._length
+        content["tables"] = length
         content["model"]["dim"] = dims[-1] if dims else content["model"]["hidden"]
         describer.file.write(folder / f"{name}.npy")
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         files = [f"{name}.json", f"{name}.npy"]
-        return ExportVariant("native", precision, files[0], files, table)
+        return ExportVariant("native", precision, files[0], files, "float16")
+
+    return write

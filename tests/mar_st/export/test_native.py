@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import LayerNorm
 from torch import nn
 
-from mar_st.export import ExportError, export
-from mar_st.export.graphs.native import pack
+from mar_st.errors import MarError
+from mar_st.export import ExportSettings, export
+from mar_st.export.native import pack
 from mar_st.model.encoders import load_encoder
 from mar_st.online import EncoderError, load_query_encoder
 from mar_st.online import native as runtime
@@ -176,74 +178,57 @@ def test_weights_are_packed_for_the_kernel():
 
 
 @needs_kernels
-def test_export_measures_native_and_other_formats(gte_folder, tmp_path, monkeypatch, caplog):
+def test_another_variant_is_used_where_native_cannot_run(gte_folder, tmp_path, monkeypatch, caplog):
     out = tmp_path / "out"
-    listing = export(
-        gte_folder, out, weight_formats=("fp32", "int8"), calibrate=TEXTS, threads=1, show_progress=False
-    )
-    assert set(listing.variants) == {
-        "native-int8", "openvino-fp32", "openvino-int8", "openvino-int8-calibrated",
-    }  # fmt: skip
-    assert listing.refused == {}
-    report = listing.variants["native-int8"].report
-    assert report["alone_cosine"] == 1
-    assert report["cosine_min"] > 0.99
-    original = load_query_encoder(gte_folder).encode(TEXTS)
-    encoder = load_query_encoder(out, backend="native", threads=2)
-    assert (encoder.encode(TEXTS) * original).sum(1).min() > 0.99
-    assert np.abs(encoder.encode(TEXTS) - original).max() > 1e-6
-
-    # On a machine that cannot run it.
+    listing = export(ExportSettings(model=str(gte_folder), out=out, threads=1))
+    assert set(listing.variants) == {"native-int8", "openvino-int8"}
+    assert listing.variants["native-int8"].report["alone_cosine"] == 1
+    assert listing.variants["native-int8"].report["cosine_min"] > 0.99
     runtime.kernels.cache_clear()
     monkeypatch.setattr(runtime, "REQUIRED_FLAGS", frozenset({"avx1024"}))
     try:
-        with pytest.raises(EncoderError, match=r"this one has no avx1024\. Use an OpenVINO or ONNX variant"):
+        with pytest.raises(EncoderError, match=r"this one has no avx1024\."):
             load_query_encoder(out, backend="native")
         object.__setattr__(listing, "chosen", "native-int8")
         listing.write(out)
-        other = load_query_encoder(out, threads=1)
-        assert other.variant.runtime == "openvino"
-        assert f"{other.variant.name} is used in place of native-int8" in caplog.text
-        assert other.identity != encoder.identity
-        again = export(gte_folder, tmp_path / "again", threads=1, show_progress=False)
+        assert load_query_encoder(out, threads=1).variant.runtime == "openvino"
+        again = export(ExportSettings(model=str(gte_folder), out=tmp_path / "again", threads=1))
         assert set(again.variants) == {"openvino-int8"}
         assert "no avx1024" in again.refused["native-int8"]
-        with pytest.raises(ExportError, match=r"Nothing could be exported: native-int8: .* no avx1024"):
-            export(gte_folder, tmp_path / "none", formats=("native",), show_progress=False)
+        with pytest.raises(MarError, match=r"Nothing could be exported: native-int8: .* no avx1024"):
+            export(ExportSettings(model=str(gte_folder), out=tmp_path / "none", format=["native"]))
     finally:
         runtime.kernels.cache_clear()
 
 
 @needs_kernels
-def test_unsupported_models_are_refused(gte_folder, tmp_path):
-    with pytest.raises(ExportError, match="computes in int8"):
-        export(
-            gte_folder, tmp_path / "out", formats=("native",), weight_formats=("fp32",), show_progress=False
-        )
+def test_unsupported_models_are_refused(tmp_path):
     model = make_model("gte")
     model[0].model.config.model_type = "nix"
-    with pytest.raises(ExportError, match=r"computes gte, bert, .*; this is nix"):
-        native(model, tmp_path)
-    model = make_model("gte")
-    model[0].model.config.hidden_act = "mish"
-    with pytest.raises(ExportError, match="not 'mish'"):
+    with pytest.raises(MarError, match=r"computes gte, bert, .*; this is nix"):
         native(model, tmp_path)
     model = make_model("gte")
     model[0].model.rotary_emb.rope_type = "dynamic"
-    with pytest.raises(ExportError, match="depend on a text's length"):
-        native(model, tmp_path)
-    model = make_model("gte")
-    model[0].model.rotary_emb.inv_freq = model[0].model.rotary_emb.inv_freq[:2]
-    with pytest.raises(ExportError, match="a part of each"):
+    with pytest.raises(MarError, match="depend on a text's length"):
         native(model, tmp_path)
     model = make_model("gte")
     model[0].model.layers[1].mlp.down_proj.weight.data[3, 2] = np.nan
-    with pytest.raises(ExportError, match="not finite"):
-        native(model, tmp_path)
-    model = make_model("bert")
-    model[0].max_seq_length = 100
-    with pytest.raises(ExportError, match="has 64 positions, and texts may need 100"):
+    with pytest.raises(MarError, match="not finite"):
         native(model, tmp_path)
     modules = [*make_model("bert"), Dense(32, 8, activation_function=nn.Softplus())]
-    with pytest.raises(ExportError, match="no activation 'softplus' after pooling"):
+    with pytest.raises(MarError, match="no activation 'softplus' after pooling"):
         native(SentenceTransformer(modules=modules, device="cpu"), tmp_path)
+
+
+@needs_kernels
+def test_a_damaged_export_is_one_clear_error(tmp_path):
+    native(make_model("qwen3", "lasttoken", dense=8), tmp_path)
+    path, weights = tmp_path / "native-int8.json", tmp_path / "native-int8.npy"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, "tables": 10**9}), encoding="utf-8")
+    with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
+        NativeRuntime(path, {}, 1)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    weights.write_bytes(weights.read_bytes()[:-64])
+    with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
+        NativeRuntime(path, {}, 1)

@@ -1,1 +1,0 @@
-"""The formats of exported graphs, one module each: a new module here is a new format."""

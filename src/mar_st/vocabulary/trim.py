@@ -1,0 +1,345 @@
+"""A model folder with smaller vocabularies, everything else unchanged."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from mar_st.errors import MarError
+from mar_st.files import (
+    DIGESTS,
+    finished_folder,
+    listed_path,
+    read_json,
+    read_record,
+    write_digests,
+    write_json,
+)
+from mar_st.model.loading import check_files
+from mar_st.model.native_gte import fetch, native, native_gte_config
+from mar_st.model.tokenizers import with_backend
+from mar_st.modules.layout import read_router, routers, saved_chain
+from mar_st.vocabulary.choose import Coverage, choose, coverage_of, usage_of
+from mar_st.vocabulary.pieces import Pieces, mapped_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WEIGHTS_FILE, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+
+#: Files that are written anew: those with numbers of tokens, and those of tokenizers.
+_REWRITTEN = (
+    "config.json", "generation_config.json", WEIGHTS_INDEX, "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
+    "chat_template.jinja", "*.model",
+)  # fmt: skip
+
+#: Other forms of the weights, which would keep the old vocabulary.
+_OTHER_FORMS = ("*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.ot", "*.onnx", "onnx", "openvino")
+
+#: Never a part of a model.
+_EXCLUDED = (".git", ".cache", "*.part")
+
+_ID_KEYS = re.compile(r".*_token_(id|ids|index)$")
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """One encoder whose vocabulary was cut.
+
+    Attributes:
+        folder: Folder of the encoder, relative to the model's folder; empty if they are the same.
+        pieces: Number of pieces before and after.
+        parameters: Number of parameters before and after.
+        enough: Number of pieces to keep so that no text changes.
+        fit: How well the kept pieces cover the texts.
+    """
+
+    folder: str
+    pieces: tuple[int, int]
+    parameters: tuple[int, int]
+    enough: int
+    fit: Coverage
+
+    def line(self) -> str:
+        """Return the figures in one line."""
+        return (
+            f"{self.pieces[0]:,} -> {self.pieces[1]:,} pieces, {self.parameters[0]:,} -> "
+            f"{self.parameters[1]:,} parameters; {self.fit.tokens:.3%} of the texts' tokens kept, "
+            f"{self.fit.texts:.2%} of the texts unchanged (all with keep {self.enough:,})"
+        )
+
+
+def trim(
+    source: str | Path,
+    out: str | Path,
+    *,
+    keep: int,
+    texts: Sequence[str],
+    routes: Sequence[str] = (),
+    revision: str | None = None,
+    prompts: Sequence[str] | None = None,
+    overwrite: bool = False,
+    show_progress: bool = False,
+) -> list[Trimmed]:
+    """Write a model with smaller vocabularies; vectors of texts whose pieces all stay do not change.
+
+    Args:
+        source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
+        out: Output folder; it is moved into place when it is complete.
+        keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
+        texts: Texts that decide which pieces are kept.
+        routes: Encoders of a saved MAR; default all with more than `keep` pieces.
+        revision: Branch, tag or commit of a Hub name.
+        prompts: Possible prefixes of a text; default the prompts that the model was saved with.
+        overwrite: Replace the model in `out`.
+        show_progress: Show progress bars.
+
+    Returns:
+        The cut encoders.
+
+    Raises:
+        MarError: The model or a route does not exist, a vocabulary or model cannot be cut, `keep` is out of
+            range, or `out` exists and may not be replaced.
+    """
+    root, out = fetch(source, revision), Path(out)
+    if out.is_dir() and any(out.iterdir()):
+        is_model = any((out / name).is_file() for name in ("modules.json", "config.json"))
+        if not (overwrite and is_model) or root.resolve().is_relative_to(out.resolve()):
+            raise MarError(f"{out} exists; give another folder, or --overwrite if it holds another model.")
+    if prompts is None:
+        saved = read_record(root / "config_sentence_transformers.json") or {}
+        prompts = [text for text in (saved.get("prompts") or {}).values() if text]
+    cuts = [_Cut(folder, str(source)) for folder in _encoders(root, routes)]
+    if len(cuts) > 1 and not routes:  # those that are small enough stay as they are
+        cuts = [cut for cut in cuts if len(cut.pieces) > keep] or cuts
+    for cut in cuts:
+        cut.choose(keep, texts, prompts, show_progress=show_progress)
+    places = {cut.folder for cut in cuts}
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        own = _REWRITTEN + _OTHER_FORMS if Path(folder) in places else ()
+        return {name for name in names if any(Path(name).match(pattern) for pattern in (*_EXCLUDED, *own))}
+
+    done = []
+    with finished_folder(out) as part:
+        shutil.copytree(root, part, ignore=left_out, dirs_exist_ok=True)
+        for cut in cuts:
+            below = cut.folder.relative_to(root)
+            parameters = cut.write(part / below)
+            coverage = cut.compare(part / below, texts, prompts, show_progress=show_progress)
+            sizes = (len(cut.pieces), len(cut.order))
+            name = "" if cut.folder == root else below.as_posix()
+            done.append(Trimmed(name, sizes, parameters, cut.enough, coverage))
+        if (part / DIGESTS).is_file():
+            write_digests(part)
+    return done
+
+
+class _Cut:
+    """One encoder whose vocabulary is being cut.
+
+    Args:
+        folder: Its folder.
+        name: Source of the model, for messages.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.files = _weight_files(folder)
+        check_files(folder)
+        self.content = read_json(folder / "config.json")
+        native_content = self.content
+        if self.content.get("model_type") == "new":
+            native_content = native_gte_config(self.content)
+        try:
+            self.config = AutoConfig.for_model(**native_content).to_dict()
+            with native(str(folder)) as loadable:
+                self.tokenizer: Any = AutoTokenizer.from_pretrained(loadable)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise MarError(f"{folder} is no transformers model with a tokenizer ({error}).") from error
+        self.backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if self.backend is None:
+            raise MarError(
+                f"{type(self.tokenizer).__name__} of {name} has no fast form (tokenizer.json), so its "
+                "vocabulary cannot be cut. Convert it with transformers first."
+            )
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.names, self.padding = _vocabulary_tensors(self.config)
+        self.rows = self._rows()
+        self.pieces = Pieces(self.backend, f"The tokenizer of {name}")
+        if self.pieces.size > self.rows:
+            raise MarError(
+                f"The tokenizer of {name} has {self.pieces.size} tokens but its embedding {self.rows} rows; "
+                "they belong to different models."
+            )
+
+    def _is_cut(self, name: str) -> bool:
+        """Return True if a tensor of a file, whose name may have a prefix, has a row per piece."""
+        parts = name.split(".")
+        return any(".".join(parts[start:]) in self.names for start in range(len(parts)))
+
+    def _rows(self) -> int:
+        """Return the number of rows of the embedding, from the headers of the files."""
+        lengths = set()
+        for path in self.files:
+            with safe_open(path, framework="pt") as file:
+                lengths |= {file.get_slice(n).get_shape()[0] for n in file.keys() if self._is_cut(n)}  # noqa: SIM118
+        if len(lengths) != 1:
+            raise MarError(
+                f"{self.folder} holds no embedding of its architecture, or embeddings of several lengths "
+                f"({sorted(lengths)}); save the model again."
+            )
+        return int(lengths.pop())
+
+    def choose(self, keep: int, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool) -> None:
+        """Choose the pieces, and number them."""
+        named = {number for key in self._keys(self.config) for number in _numbers(self.config[key])}
+        required = {number for number in named if 0 <= number < self.rows} | set(
+            self.tokenizer.all_special_ids
+        )
+        if self.padding is not None:
+            # Positions are counted from the number of the padding token, so it must stay the same.
+            required.update(range(self.padding + 1))
+        tokens = set(self.pieces.numbers)
+        usage = usage_of(self.backend, self.pieces, texts, prompts, show_progress=show_progress)
+        kept, self.enough = choose(self.pieces, usage, keep, required & tokens)
+        self.cut, order = self.pieces.cut(kept)
+        self.order = order + sorted(required - tokens)  # rows of the embedding that the configuration names
+        self.new = mapped_rows(self.order, self.rows)
+
+    def write(self, out: Path) -> tuple[int, int]:
+        """Write weights, configuration and tokenizer; return the parameters before and after."""
+        rows = torch.from_numpy(np.asarray(self.order, dtype=np.int64))
+        before = after = size = 0
+        for path in self.files:
+            with safe_open(path, framework="pt") as file:
+                tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+            before += sum(tensor.numel() for tensor in tensors.values())
+            content = {n: t.index_select(0, rows) if self._is_cut(n) else t for n, t in tensors.items()}
+            after += sum(tensor.numel() for tensor in content.values())
+            size += sum(tensor.nbytes for tensor in content.values())
+            save_file(content, str(out / path.name), metadata=metadata or {"format": "pt"})
+        if (self.folder / WEIGHTS_INDEX).is_file():
+            listing = read_json(self.folder / WEIGHTS_INDEX)
+            write_json(out / WEIGHTS_INDEX, {**listing, "metadata": {"total_size": size}})
+        content = self.content | {key: self.config[key] for key in self._keys(self.config)}
+        write_json(out / "config.json", self._renumbered(content) | {"vocab_size": len(self.order)})
+        if (generation := read_record(self.folder / "generation_config.json")) is not None:
+            write_json(out / "generation_config.json", self._renumbered(generation))
+        with_backend(self.tokenizer, self.cut).save_pretrained(out)
+        return before, after
+
+    def _keys(self, config: Mapping[str, Any]) -> list[str]:
+        return [key for key, value in config.items() if _ID_KEYS.fullmatch(key) and value is not None]
+
+    def _renumbered(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration with the new numbers of tokens; None for a number that the model lacks."""
+
+        def renumbered(value: Any) -> Any:
+            if isinstance(value, list):
+                return [renumbered(number) for number in value]
+            if not isinstance(value, int) or value < 0:
+                return value
+            number = int(self.new[value]) if value < self.rows else -1
+            return number if number >= 0 else None
+
+        return {**config, **{key: renumbered(config[key]) for key in self._keys(config)}}
+
+    def compare(
+        self, out: Path, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool
+    ) -> Coverage:
+        """Compare the saved tokenizer with the original on texts.
+
+        Raises:
+            MarError: It splits a text otherwise although all pieces stay.
+        """
+        with native(str(out)) as loadable:
+            saved: Any = AutoTokenizer.from_pretrained(loadable)
+        before, after = (tokenizer("")["input_ids"] for tokenizer in (self.tokenizer, saved))
+        if [int(self.new[number]) for number in before] != list(after):
+            raise MarError(
+                f"The cut tokenizer of {self.name} puts {after} around a text in the place of {before}; a "
+                "tokenizer of this form cannot be cut."
+            )
+        pair = self.backend, saved.backend_tokenizer
+        return coverage_of(*pair, self.new, texts, prompts, show_progress=show_progress)
+
+
+def _numbers(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else [n for n in value if isinstance(n, int)]
+
+
+def _vocabulary_tensors(config: Mapping[str, Any]) -> tuple[set[str], int | None]:
+    """Return the parameters whose shape follows `vocab_size`, with every head that transformers has.
+
+    Also returns the padding token if positions are counted from its number (RoBERTa); else `None`.
+    """
+    names: set[str] = set()
+    padding = None
+    size = int(config.get("vocab_size") or 0)
+    for loader in (AutoModel, AutoModelForMaskedLM, AutoModelForCausalLM):
+        shapes: list[dict[str, torch.Size]] = []
+        try:
+            for vocabulary in (size, size + 8):
+                settings = {key: value for key, value in config.items() if key != "architectures"}
+                with torch.device("meta"):
+                    model: Any = loader.from_config(
+                        AutoConfig.for_model(**{**settings, "vocab_size": vocabulary})
+                    )
+                shapes.append({name: tensor.shape for name, tensor in model.state_dict().items()})
+        except ValueError:
+            continue  # the architecture has no such head
+        names |= {name for name, shape in shapes[0].items() if shape != shapes[1][name]}
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
+                padding = module.padding_idx
+    return names, padding
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS_INDEX).is_file():
+        index = folder / WEIGHTS_INDEX
+        return [
+            listed_path(folder, name, index) for name in sorted(set(read_json(index)["weight_map"].values()))
+        ]
+    if (folder / "adapter_config.json").is_file() or not (folder / WEIGHTS_FILE).is_file():
+        raise MarError(
+            f"{folder} holds no {WEIGHTS_FILE}, or an adapter; merge that (peft: merge_and_unload) and "
+            "save the whole model with transformers first."
+        )
+    return [folder / WEIGHTS_FILE]
+
+
+def _encoders(root: Path, routes: Sequence[str]) -> list[Path]:
+    """Return the folders of the transformers of a model."""
+    if not (root / "modules.json").is_file():
+        if routes or not (root / "config.json").is_file():
+            raise MarError(f"{root} is not a saved MAR, so it has no routes, or it holds no model at all.")
+        return [root]
+    names = dict.fromkeys(name for router in routers(root) for name in read_router(router)["structure"])
+    unknown = [route for route in routes if route not in names]
+    chains = {
+        route: saved_chain(root, route) for route in (routes or names or ["query"]) if route not in unknown
+    }
+    folders = {
+        route: [part.path for part in chain if part.type.endswith(".Transformer") and part.path.is_dir()]
+        for route, chain in chains.items()
+    }
+    if unknown or not any(folders.values()) or (routes and not all(folders.values())):
+        raise MarError(
+            f"{root} has no transformer with a vocabulary to cut in {', '.join(routes) or 'any route'}; its "
+            f"routes are {', '.join(names) or 'none'}."
+        )
+    return list(dict.fromkeys(path for paths in folders.values() for path in paths))
