@@ -7,7 +7,6 @@ other fields, and those of an object `metadata`, are metadata if they are string
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,13 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from mar_st.data import Row
+
 Scalar: TypeAlias = str | int | float | bool
 
 #: Type of a metadata field.
-FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
+FieldType: TypeAlias = Literal["string", "number", "boolean"]
 
 #: Fields that are not metadata.
 _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
+
+#: Numbers from here on are no metadata, nor are NaN and infinity.
+_TOO_LARGE = 10**308
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.9
@@ -69,53 +73,41 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
     Raises:
         MarError: The source does not exist, or a row is not a document; the message names file and line.
     """
-    for place, row in _rows(source):
-        yield _entry(place, row)
+    yield from read_rows(source, _entry, table="corpus")
 
 
-def _rows(source: str | Path) -> Iterator[tuple[str, Any]]:
-    yield from ((row.place, row.values) for row in read_rows(source, table="corpus"))
-
-
-def _entry(place: str, row: dict[str, Any]) -> Entry:
+def _entry(found: Row) -> Entry:
+    row: dict[str, Any] = found.values
     identity = row.get("_id") if row.get("_id") is not None else row.get("id")
     text, title = row.get("text", ""), row.get("title") or ""
     if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-        raise MarError(
-            f"{place}: needs an '_id', a string or a whole number; it has {sorted(map(str, row))}."
-        )
+        raise MarError(f"needs an '_id', a string or a whole number; it has {sorted(map(str, row))}.")
     shown = printable(str(identity))[:200]
     if not isinstance(text, str) or not isinstance(title, str):
-        raise MarError(f"{place}: 'text' and 'title' of document {shown} should be strings.")
+        raise MarError(f"'text' and 'title' of document {shown} should be strings.")
     if not text.strip() and not title.strip():
-        raise MarError(f"{place}: document {shown} is empty: it has neither a text nor a title.")
+        raise MarError(f"document {shown} is empty: it has neither a text nor a title.")
     nested = row.get("metadata")
     fields = {**row, **nested} if isinstance(nested, dict) else row
     metadata = {
         str(key): value
         for key, value in fields.items()
         if key not in _ENTRY_FIELDS
-        and isinstance(value, Scalar)
-        and not (isinstance(value, float) and not math.isfinite(value))
+        and (isinstance(value, str) or (isinstance(value, int | float) and abs(value) < _TOO_LARGE))
     }
     try:
-        "".join(
-            [str(identity), title, text, *metadata, *(v for v in metadata.values() if isinstance(v, str))]
-        ).encode()
+        strings = [value for value in metadata.values() if isinstance(value, str)]
+        "".join([str(identity), title, text, *metadata, *strings]).encode()
     except UnicodeEncodeError as error:
-        raise MarError(
-            f"{place}: document {shown} holds half of a surrogate pair, which is not text."
-        ) from error
+        raise MarError(f"document {shown} holds half of a surrogate pair, which is not text.") from error
     return Entry(str(identity), title, text, metadata)
 
 
 def type_of(value: Scalar) -> FieldType:
-    """Return the type of one value; integers of more than 64 bits are numbers."""
+    """Return the type of one value."""
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, int):
-        return "integer" if -(2**63) <= value < 2**63 else "number"
-    return "number" if isinstance(value, float) else "string"
+    return "number" if isinstance(value, int | float) else "string"
 
 
 @dataclass
@@ -147,8 +139,8 @@ class FieldTypes:
         """Return a message for each field of numbers that has other values; these pass no comparison."""
         lines = []
         for name, kind in self.types().items():
-            others = [one for one in self.counts[name] if one in ("string", "boolean")]
-            if kind in ("integer", "number") and others:
+            others = [one for one in self.counts[name] if one != kind]
+            if kind == "number" and others:
                 count = sum(self.counts[name][one] for one in others)
                 ids = [identity for one in others for identity in self.ids[name, one]][:_LISTED_IDS]
                 lines.append(
@@ -159,9 +151,8 @@ class FieldTypes:
 
     @staticmethod
     def _type(counts: Counter[FieldType]) -> FieldType:
-        numbers = counts["integer"] + counts["number"]
-        if numbers and numbers >= NUMBER_SHARE * counts.total():
-            return "number" if counts["number"] else "integer"
+        if counts["number"] >= NUMBER_SHARE * counts.total():
+            return "number"
         return next(iter(counts)) if len(counts) == 1 else "string"
 
 

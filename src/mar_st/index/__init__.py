@@ -11,27 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.index.base import Index
-    from mar_st.index.build import build_index
-    from mar_st.index.effort import tune_effort
-    from mar_st.index.errors import FilterError, IndexingError
-    from mar_st.index.filters import Filter, parse_filter
-    from mar_st.index.match import calibrate_match
-    from mar_st.index.results import Hit, Hits, Leg
+    from mar_st.index.build import add, build_index, compact, delete
+    from mar_st.index.filters import Filter, FilterError, parse_filter
+    from mar_st.index.results import Hit, Leg
     from mar_st.index.searcher import Searcher
-    from mar_st.index.update import add, compact, delete
+    from mar_st.index.tune import tune_effort
 
 __all__ = [
     "Filter",
     "FilterError",
     "Hit",
-    "Hits",
     "Index",
-    "IndexingError",
     "Leg",
     "Searcher",
     "add",
     "build_index",
-    "calibrate_match",
     "compact",
     "delete",
     "parse_filter",
@@ -40,20 +34,17 @@ __all__ = [
 
 _HOMES = {
     "Filter": "filters",
-    "FilterError": "errors",
+    "FilterError": "filters",
     "Hit": "results",
-    "Hits": "results",
     "Index": "base",
-    "IndexingError": "errors",
     "Leg": "results",
     "Searcher": "searcher",
-    "add": "update",
+    "add": "build",
     "build_index": "build",
-    "calibrate_match": "match",
-    "compact": "update",
-    "delete": "update",
+    "compact": "build",
+    "delete": "build",
     "parse_filter": "filters",
-    "tune_effort": "effort",
+    "tune_effort": "tune",
 }
 
 
@@ -61,7 +52,3 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mar_st.index' has no attribute {name!r}")
     return getattr(import_module(f"mar_st.index.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

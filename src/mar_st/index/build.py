@@ -1,51 +1,61 @@
-"""Building an index folder from a folder of vectors and its corpus.
+"""Building an index from a folder of vectors and its corpus, and changing it without a new build.
 
-Every step writes its files under temporary names and then moves them into place; a killed build resumes with
-the missing steps. The manifest is written last, so an index that can be opened is complete.
+A build writes each file beside its place, and the manifest last; a killed build keeps its complete files.
+Added documents become a segment that is compared exactly, small ones are merged. Deleted documents are marked
+and no longer found. `compact` builds one segment of what is left.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import shutil
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+import numpy as np
 
-from mar_st.files import make_folder, write_json
-from mar_st.index import lexical
+from mar_st.errors import MarError
+from mar_st.files import counted, locked, read_record, write_json
 from mar_st.index.base import MILVUS_PREFIX
-from mar_st.index.choose import SAMPLE_SIZE, choose, table_lines
-from mar_st.index.corpus import documents_of, encoded_corpus
-from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
-from mar_st.index.errors import IndexingError, need
-from mar_st.index.manifest import (
+from mar_st.index.documents import FIELDS, Documents, documents_of, write_documents
+from mar_st.index.folder import (
     FORMAT,
     MANIFEST,
-    SEGMENTS,
     VERSION,
-    finish_segment,
-    writing,
+    FolderIndex,
+    Segment,
+    publish,
+    read_manifest,
+    sizes,
 )
-from mar_st.index.milvus import build_milvus
-from mar_st.index.registry import AUTO, check_kind, kind_of
-from mar_st.index.source import FolderSource, unit
-from mar_st.index.tune import calibrate, exact_results
-from mar_st.text.bm25 import K1, B
-from mar_st.text.words import TOKENIZERS
+from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, choose, exact_rows, made_queries
+from mar_st.index.vectors import (
+    LADDERS,
+    VectorIndex,
+    Vectors,
+    build_settings,
+    build_vectors,
+    check_kind,
+    memory,
+    unit,
+)
+from mar_st.index.words import BM25, build_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import numpy as np
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
-    from mar_st.index.filters import FieldType
 
-#: Arguments and completed steps of an unfinished build; removed at its end.
-_PLAN_FILE = "build.json"
+#: Arguments of an unfinished build; removed at its end.
+_PLAN = "build.json"
+
+#: Added segments of at most this many times the documents of an addition are merged into it.
+_MERGE_RATIO = 2
+
+#: Share of deleted and added documents above which an index should be compacted.
+_WORN_SHARE = 0.2
 
 
 def build_index(
@@ -60,25 +70,23 @@ def build_index(
     queries: np.ndarray | None = None,
     bm25: bool = True,
     tokens: str = "jieba",
-    sample: int = SAMPLE_SIZE,
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Build an index.
+    """Build an index; a killed build resumes.
 
     Args:
         vectors: A folder of vectors that `mar encode` wrote.
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
-        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: measure and choose.
-        params: Build settings of the kind (see `mar_st.index.kinds`).
+        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: see `mar_st.index.tune.choose`.
+        params: Build settings of the kind (`mar_st.index.vectors.BUILD`).
         memory_limit: Bytes that `auto` may use.
         recall: Recall@10 that the search settings are tuned to reach.
         queries: Query vectors, `(n, dim)`, to measure recall with; default generated ones.
         bm25: Also index words, if there is a corpus.
         tokens: Tokenizer of BM25: `jieba` or `char-bigram`.
-        sample: Vectors that `auto` measures on.
         progress: Show progress bars.
         say: Receives a line for each step.
 
@@ -86,202 +94,311 @@ def build_index(
         The manifest.
 
     Raises:
-        IndexingError: An argument does not fit, or the folder already holds an index.
+        MarError: An argument does not fit, or the folder already holds an index.
     """
-    from mar_st.encode import VectorFolder  # lazy: safetensors
-
-    need("pyarrow")
-    folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
-    _check(folder, kind, recall, tokens, queries)
-    if queries is not None and folder.similarity == "cosine":
-        queries = unit(queries)
+    folder = _opened(vectors)
+    check_kind(kind, "auto")
+    if folder.similarity not in ("cosine", "dot"):
+        raise MarError(f"{folder.path} is compared by {folder.similarity}; an index takes cosine and dot.")
+    if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):
+        raise MarError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
+    if kind == "auto" and params:
+        raise MarError("Build settings belong to one kind of index. Name the kind, or leave them out.")
+    queries = unit(queries) if queries is not None and folder.similarity == "cosine" else queries
     corpus = corpus if corpus is not None else encoded_corpus(folder)
-    to_milvus = str(out).startswith(MILVUS_PREFIX)
-    if not to_milvus and (Path(out) / MANIFEST).is_file():
-        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
-    if kind == AUTO and params and not to_milvus:
-        raise IndexingError(
-            f"The settings {', '.join(map(str, params))} belong to one kind of index; {AUTO} chooses a kind "
-            "and its settings. Name the kind, or leave the settings out."
-        )
-    folder.verify()  # damage would be copied, and get a valid digest
-    if to_milvus:
+    folder.verify()  # damage would be copied
+    source = compared(folder)
+    if str(out).startswith(MILVUS_PREFIX):
+        from mar_st.index.milvus import build_milvus  # lazy: pymilvus
+
         return build_milvus(
             folder, str(out), corpus=corpus, kind=kind, params=params or {}, recall=recall, queries=queries,
             progress=progress, say=say,
         )  # fmt: skip
-    need("faiss")
-    arguments: dict[str, Any] = {
-        "vectors": manifest_digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
-        "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,
-        "tokens": tokens, "sample": sample,
+    root = Path(out)
+    if (root / MANIFEST).is_file():
+        raise MarError(f"{root} holds an index already. Give another folder, or use 'mar index update'.")
+    plan = {
+        "vectors": hashlib.sha256(repr(folder.manifest).encode()).hexdigest(), "corpus": str(corpus),
+        "kind": kind, "params": dict(params or {}), "memory": memory_limit, "recall": recall, "bm25": bm25,
+        "tokens": tokens,
         "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
     }  # fmt: skip
-    return _build_folder(Path(out), folder, arguments, queries, progress=progress, say=say)
-
-
-def _build_folder(
-    out: Path,
-    folder: VectorFolder,
-    arguments: dict[str, Any],
-    queries: np.ndarray | None,
-    *,
-    progress: bool,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Build an index folder; steps that a killed build with the same arguments finished are skipped."""
-    corpus, kind = arguments["corpus"], arguments["kind"]
-    make_folder(out)
-    with writing(out):
-        plan = _plan(out, arguments)
-        part = out / SEGMENTS / "000001"
-        part.mkdir(parents=True, exist_ok=True)
-        source = FolderSource(folder)
+    with locked(root, MarError):
+        if read_record(root / _PLAN) != plan:
+            if not (root / _PLAN).is_file() and any(path.name != ".lock" for path in root.iterdir()):
+                raise MarError(f"{root} holds other files and no index. Give a new or empty folder.")
+            shutil.rmtree(root / "000001", ignore_errors=True)
+            write_json(root / _PLAN, plan)
         if corpus is None:
             say("no corpus: the index will return only ids, without texts, filters and BM25")
-        if "fields" not in plan:
-            plan["fields"] = write_documents(part, folder, corpus, progress=progress)
-            write_json(out / _PLAN_FILE, plan)
-        if kind == AUTO and "choice" not in plan:
-            plan["choice"] = choose(
-                source,
-                limit=arguments["memory_limit"],
-                target=arguments["recall"],
-                queries=queries,
-                sample=arguments["sample"],
-                say=say,
-            )
-            write_json(out / _PLAN_FILE, plan)
-        choice = plan.get("choice") or {"kind": kind, "params": arguments["params"]}
-        for line in table_lines(choice["measured"]) if "measured" in choice else []:
-            say(line)
-        say(choice.get("why", f"kind {kind}"))
-        manifest = _finish(
-            out, part, source, folder, plan["fields"], choice, arguments, queries, progress=progress
-        )
-        (out / _PLAN_FILE).unlink()
-    return manifest
+        if kind == "auto":
+            kind, params, why = choose(source, memory_limit, recall, queries)
+            say(why)
+        words = {"tokens": tokens} if bm25 and corpus is not None else None
+        about = _built(root, folder, corpus, kind, params or {}, words, progress=progress)
+        about |= _tuned(root / "000001", kind, source, recall, queries)
+        write_json(root / MANIFEST, about)
+        (root / _PLAN).unlink()
+    return about
 
 
-def _finish(
-    out: Path, part: Path, source: FolderSource, folder: VectorFolder, fields: dict[str, FieldType],
-    choice: dict[str, Any], arguments: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Build the missing parts of the segment, tune the search settings, write the manifest."""
-    kind = kind_of(choice["kind"])
-    settings = kind.settings(choice["params"], source.dim, len(source))
-    kind.construct(part, source, settings, progress=progress)
-    words = None
-    if arguments["bm25"] and arguments["corpus"] is not None:
-        mean = lexical.build(part, Documents(part), arguments["tokens"], progress=progress)
-        words = {"tokens": arguments["tokens"], "k1": K1, "b": B, "mean_length": mean}
-    search, measured = dict(kind.SEARCH), None
-    if not kind.EXACT:
-        expected = exact_results(source, queries, progress=progress)
-        measured = calibrate(kind(part), expected, arguments["recall"], kind.LADDER)
-        search = {**search, **measured.pop("search")}
-        measured = {**measured, "target": arguments["recall"]}
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "generation": 1,
-        "model": folder.manifest.get("model"),
-        "space": folder.space,
-        "dim": source.dim,
-        "similarity": folder.similarity,
-        "vectors": {**folder.manifest["settings"], "digest": arguments["vectors"]},
-        "texts": arguments["corpus"] is not None,
-        "fields": fields,
-        "kind": kind.kind,
-        "params": settings,
-        "search": search,
-        "measured": measured,
-        "choice": choice if "why" in choice else None,
-        "memory": kind.memory(settings, source.dim, len(source)),
-        "bm25": words,
-        "count": len(source),
-        "segments": [segment_entry(part, kind.kind, settings, len(source))],
-    }
-    write_json(out / MANIFEST, manifest)
-    return manifest
-
-
-def segment_entry(part: Path, kind: str, params: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return the manifest entry of a finished segment."""
+def _built(
+    root: Path,
+    folder: VectorFolder,
+    corpus: str | Path | None,
+    kind: str,
+    given: Mapping[str, Any],
+    words: dict[str, Any] | None,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Build the first segment, and return the manifest but for the search settings."""
+    source, part = compared(folder), root / "000001"
+    params = build_settings(kind, given, source.dim, len(source))
+    part.mkdir(exist_ok=True)
+    if not (part / FIELDS).is_file():
+        write_documents(part, documents_of(folder, corpus))
+    entry, words = _segment(part, kind, params, source, words, progress=progress)
     return {
-        "name": part.name, "count": count, "live": count, "deleted": None, "kind": kind,
-        "params": dict(params), "files": finish_segment(part),
+        "format": FORMAT, "version": VERSION, "generation": 1,
+        "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
+        "dim": source.dim, "similarity": folder.similarity, "texts": corpus is not None,
+        "fields": Documents(part).types, "kind": kind, "params": params,
+        "memory": memory(kind, params, source.dim, len(source)), "bm25": words, "count": len(source),
+        "efforts": {}, "segments": [entry],
     }  # fmt: skip
 
 
-def write_documents(
+def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
+    from mar_st.encode import VectorFolder  # lazy: safetensors
+
+    folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
+    if not len(folder):
+        raise MarError(f"{folder.path} holds no vectors. Encode a corpus with documents.")
+    return folder
+
+
+def compared(folder: VectorFolder) -> Vectors:
+    """Return the vectors of a folder as an index compares them."""
+    # Vectors of length 1 that are stored in eight bits or one bit no longer have length exactly 1.
+    whole = folder.normalised and folder.dtype in ("float32", "float16")
+    return Vectors([(folder, None)], normalise=folder.similarity == "cosine" and not whole)
+
+
+def encoded_corpus(folder: VectorFolder) -> str | None:
+    """Return the corpus that was encoded, if it is still where it was."""
+    path = folder.manifest["corpus"]["path"]
+    return path if isinstance(path, str) and os.path.exists(path) else None  # noqa: PTH110
+
+
+def _segment(
     part: Path,
-    folder: VectorFolder,
-    corpus: str | Path | None,
+    kind: str,
+    params: Mapping[str, Any],
+    source: Vectors,
+    words: dict[str, Any] | None,
     *,
-    before: Iterable[Stored] = (),
-    fields: Mapping[str, FieldType] | None = None,
+    mean_length: float | None = None,
     progress: bool,
-) -> dict[str, FieldType]:
-    """Write the documents of a folder of vectors, in its order.
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Build the missing files of a segment with documents; return its entry and its facts on words."""
+    build_vectors(part, kind, params, source, progress=progress)
+    if words is not None:
+        known = read_record(part / BM25 / "words.json")
+        mean = known["mean_length"] if known else None
+        mean = mean or build_words(part, words["tokens"], mean_length=mean_length, progress=progress)
+        words = {**words, "mean_length": mean}
+    entry = {
+        "name": part.name, "kind": kind, "count": len(source), "live": len(source), "deleted": None,
+        "files": sizes(part),
+    }  # fmt: skip
+    return entry, words
+
+
+def _tuned(
+    part: Path, kind: str, source: Vectors, target: float, queries: np.ndarray | None
+) -> dict[str, Any]:
+    """Return the search settings of a new index, and the recall that was measured with them."""
+    if kind == "exact":
+        return {"search": {}, "measured": None}
+    queries = made_queries(source) if queries is None else queries[:MAX_RECALL_QUERIES]
+    opened = VectorIndex(part, kind, len(source), source.dim)
+    measured = calibrate(opened.search, queries, exact_rows(source, queries), target, LADDERS[kind])
+    return {"search": measured.pop("search"), "measured": {**measured, "target": target}}
+
+
+def add(
+    index: str | Path,
+    vectors: VectorFolder | str | Path,
+    *,
+    corpus: str | Path | None = None,
+    replace: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Add documents, or replace them.
 
     Args:
-        part: Folder of the segment.
-        folder: The vectors.
-        corpus: The documents; without them only ids are kept.
-        before: Documents to write first.
-        fields: Existing types of metadata fields.
-        progress: Show a progress bar.
+        index: Folder of the index.
+        vectors: Folder of the vectors of the documents, by the same model.
+        corpus: The documents; default the ones that were encoded.
+        replace: The documents are in the index and get new vectors, texts and metadata (an update).
+        progress: Show progress bars.
 
     Returns:
-        Types of the metadata fields.
+        The new manifest.
 
     Raises:
-        IndexingError: Ids repeat, or corpus and vectors do not belong together.
+        MarError: The vectors do not fit, or ids are in the index already (without `replace`), or are not
+            (with it).
     """
-    (part / ROWS).unlink(missing_ok=True)
-    writer = DocumentWriter(part, fields)
-    for document in before:
-        writer.add(document)
-    documents = documents_of(folder, corpus)
-    for document in tqdm(
-        documents, total=len(folder), desc="documents", unit="documents", disable=not progress
-    ):
-        writer.add(document)
-    return writer.close()
+    root, folder = Path(index), _opened(vectors)
+    corpus = corpus if corpus is not None else encoded_corpus(folder)
+    folder.verify()
+    read_manifest(root)
+    with locked(root, MarError):
+        opened = FolderIndex.connect(root)
+        opened.check_addition(folder, corpus)
+        ids = folder.ids.to_pylist()
+        found = _located(opened, ids)
+        if replace:
+            _refuse_missing(opened, ids, found)
+        elif any(map(len, found)):
+            known = _ids(opened, found)
+            raise MarError(
+                f"The index {root} has {counted(len(known), 'document')} of these already, such as "
+                f"{known[0][:60]!r}; update them instead of adding."
+            )
+        return _change(opened, found, folder, corpus, progress=progress)
 
 
-def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries: np.ndarray | None) -> None:
-    check_kind(kind)
-    if not 0 < recall <= 1:
-        raise IndexingError(f"recall must be above 0 and at most 1; got {recall}.")
-    if tokens not in TOKENIZERS:
-        raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
-    if folder.similarity not in ("cosine", "dot"):
-        raise IndexingError(
-            f"{folder.path} has the similarity {folder.similarity}; an index supports cosine and dot."
+def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
+    """Delete documents.
+
+    Args:
+        index: Folder of the index.
+        ids: Their ids.
+
+    Returns:
+        The new manifest.
+
+    Raises:
+        MarError: There are no ids, some are not in the index, or no document would be left.
+    """
+    root, names = Path(index), list(dict.fromkeys(ids))
+    read_manifest(root)
+    with locked(root, MarError):
+        opened = FolderIndex.connect(root)
+        found = _located(opened, names)
+        _refuse_missing(opened, names, found)
+        if not names or len(names) == len(opened):
+            raise MarError(
+                f"{counted(len(names), 'document')} of {len(opened)} cannot be deleted from {root}."
+            )
+        return _change(opened, found, None, None, progress=False)
+
+
+def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
+    """Build one segment of the remaining documents, of the same kind, with unchanged search settings.
+
+    Kinds that store float16 vectors are built from those.
+
+    Args:
+        index: Folder of the index.
+        progress: Show progress bars.
+
+    Returns:
+        The new manifest.
+    """
+    root = Path(index)
+    read_manifest(root)
+    with locked(root, MarError):
+        opened = FolderIndex.connect(root)
+        about = opened.about
+        live = [(segment, np.flatnonzero(segment.alive)) for segment in opened.segments]
+        source = Vectors([(segment.index.vectors, rows) for segment, rows in live])
+        part = _new_segment(root, about)
+        write_documents(
+            part, (one.documents[row] for one, rows in live for row in rows.tolist()), opened.fields
         )
-    if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):
-        raise IndexingError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
+        given = {name: value for name, value in about["params"].items() if name not in ("nlist", "bits")}
+        settings = build_settings(opened.kind, given, source.dim, len(source))
+        entry, words = _segment(part, opened.kind, settings, source, about["bm25"], progress=progress)
+        needed = memory(opened.kind, settings, source.dim, len(source))
+        new = {**about, "params": settings, "memory": needed, "bm25": words, "segments": [entry]}
+        return publish(root, about, new)
 
 
-def _plan(out: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan of an interrupted build with the same arguments, or start a new one.
-
-    Segments that were written with other arguments are deleted.
-    """
-    if (out / _PLAN_FILE).is_file():
-        plan: dict[str, Any] = json.loads((out / _PLAN_FILE).read_text(encoding="utf-8"))
-        if plan["asked"] == json.loads(json.dumps(arguments)):
-            return plan
-    elif any(path.name != ".lock" for path in out.iterdir()):
-        raise IndexingError(f"{out} holds other files and no index. Give a new or empty folder.")
-    shutil.rmtree(out / SEGMENTS, ignore_errors=True)
-    plan = {"asked": arguments}
-    write_json(out / _PLAN_FILE, plan)
-    return plan
+def worn(manifest: Mapping[str, Any]) -> bool:
+    """Return True if so many documents were added or deleted that the index should be compacted."""
+    first, *others = manifest["segments"]
+    dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
+    return bool(dead + sum(segment["live"] for segment in others) > _WORN_SHARE * first["count"])
 
 
-def manifest_digest(folder: VectorFolder) -> str:
-    """Return the digest of a folder's manifest, which holds those of its files."""
-    return hashlib.sha256(json.dumps(folder.manifest, sort_keys=True).encode()).hexdigest()
+def _located(opened: FolderIndex, ids: Sequence[str]) -> list[np.ndarray]:
+    return [segment.find(ids) for segment in opened.segments]
+
+
+def _refuse_missing(opened: FolderIndex, ids: Sequence[str], found: Sequence[np.ndarray]) -> None:
+    if sum(map(len, found)) == len(ids):
+        return
+    known = set(_ids(opened, found))
+    missing = [name for name in ids if name not in known]
+    raise MarError(
+        f"The index {opened.name} lacks {counted(len(missing), 'document')} of these, such as "
+        f"{missing[0][:60]!r}; nothing was changed."
+    )
+
+
+def _ids(opened: FolderIndex, found: Sequence[np.ndarray]) -> list[str]:
+    pairs = zip(opened.segments, found, strict=True)
+    return [segment.documents.id(row) for segment, rows in pairs for row in rows.tolist()]
+
+
+def _change(
+    opened: FolderIndex,
+    deleted: Sequence[np.ndarray],
+    folder: VectorFolder | None,
+    corpus: str | Path | None,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Mark rows as deleted, and add a segment, in one new manifest."""
+    root, about = opened.folder, opened.about
+    part = _new_segment(root, about)
+    entries, merged = [], list[tuple[Segment, np.ndarray]]()
+    for number, (segment, rows) in enumerate(zip(opened.segments, deleted, strict=True)):
+        alive = segment.alive.copy()
+        alive[rows] = False
+        live = int(alive.sum())
+        entry = dict(segment.entry)
+        if not live:
+            continue
+        if folder is not None and number and live <= _MERGE_RATIO * len(folder):
+            merged.append((segment, np.flatnonzero(alive)))
+            continue
+        if len(rows):
+            entry |= {"deleted": f"{part.name}-{entry['name']}.npy", "live": live}
+            np.save(root / entry["deleted"], np.flatnonzero(~alive))
+        entries.append(entry)
+    if folder is None:
+        part.rmdir()
+        return publish(root, about, {**about, "segments": entries})
+    earlier = (segment.documents[row] for segment, rows in merged for row in rows.tolist())
+    write_documents(part, chain(earlier, documents_of(folder, corpus)), opened.fields)
+    parts = [(segment.index.vectors, rows) for segment, rows in merged]
+    source = Vectors([*parts, (compared(folder), None)])
+    bm25 = about["bm25"]
+    mean = bm25["mean_length"] if bm25 else None
+    entry, _ = _segment(part, "exact", {}, source, bm25, mean_length=mean, progress=progress)
+    fields = {**Documents(part).types, **opened.fields}
+    return publish(root, about, {**about, "fields": fields, "segments": [*entries, entry]})
+
+
+def _new_segment(root: Path, manifest: Mapping[str, Any]) -> Path:
+    """Create the folder of the next generation's segment, without leftovers of a killed update."""
+    part = root / f"{manifest['generation'] + 1:06d}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    return part

@@ -1,45 +1,64 @@
 """Exact search: inner products with all vectors, or with some of them.
 
-If the processor has AVX-512 and there is a C++ compiler (or an already compiled kernel), large searches use
-`mar_st.kernels.exact`. All other searches use FAISS and matrix products.
+Large searches use `mar_st.kernels.exact` if the processor has AVX-512 and a compiler is there. All other
+searches use FAISS, whose threads share the vectors.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.index.errors import need
+from mar_st.files import load_package
 from mar_st.kernels.exact import exact_search, takes
 from mar_st.kernels.processor import processors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from mar_st.index.mask import Mask
-    from mar_st.kernels.exact import ExactSearch
+    from collections.abc import Iterable
 
 #: Vectors per block if they have to be copied (other type, or picked rows).
-VECTORS_PER_BLOCK = 8192
+_VECTORS_PER_BLOCK = 32_768
 
-#: From this many queries on, matrices are multiplied; below, FAISS scans the vectors once per query.
-MIN_QUERIES_FOR_PRODUCTS = 8
+#: Minimum number of values in all vectors that makes the compiled kernel, or another thread, worthwhile.
+_MIN_VALUES = 1_000_000
 
-#: Queries per matrix product.
-_QUERIES_PER_PRODUCT = 512
 
-#: Maximum share of the rows that a mask may leave for them to be picked out.
-_MAX_PICKED_SHARE = 0.1
+def faiss() -> Any:
+    """Import FAISS.
 
-#: Minimum number of values in all vectors that makes compiling our kernel worthwhile.
-_MIN_VALUES_FOR_KERNEL = 1_000_000
+    Raises:
+        PackageError: It is not installed.
+    """
+    return load_package("faiss", extra="index")
 
-#: Number of multiplications that justify another thread.
-_MULTIPLICATIONS_PER_THREAD = 4_000_000
+
+class Mask:
+    """Rows that pass a filter and are not deleted, as bits.
+
+    Args:
+        passed: True for the rows that pass, `(n,)` bool.
+    """
+
+    def __init__(self, passed: np.ndarray) -> None:
+        self.size = len(passed)
+        self.count = int(np.count_nonzero(passed))
+        self.bits = np.packbits(passed, bitorder="little")
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Return the rows, ascending int64."""
+        return np.flatnonzero(self.flags())
+
+    def flags(self) -> np.ndarray:
+        """Return the mask, `(n,)` bool."""
+        return np.unpackbits(self.bits, count=self.size, bitorder="little").view(bool)
+
+    def selector(self) -> Any:
+        """Return the mask for FAISS; it points to these bits, so the mask must outlive it."""
+        return faiss().IDSelectorBitmap(self.bits)
 
 
 def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,6 +84,12 @@ def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
     return scores, rows
 
 
+def merge(results: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best `k` of several results (scores and rows) of the same queries."""
+    scores, rows = zip(*results, strict=True)
+    return top(np.concatenate(scores, 1), np.concatenate(rows, 1), k)
+
+
 def search(
     queries: np.ndarray, vectors: np.ndarray, k: int, *, mask: Mask | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -80,45 +105,32 @@ def search(
         Scores, float32, and rows, int64, `(queries, k)`, by descending score; -inf and -1 where there are
         fewer.
     """
-    total = len(vectors) if mask is None else mask.count
-    wanted = min(k, total)
-    if not wanted or not len(queries):
-        return top(*_no_results(queries), k)
-    kernel = _kernel_for(vectors, k)
-    if kernel is not None:
-        bits = mask.bits if mask is not None and total < len(vectors) else None
-        return kernel.search(queries, vectors, k, bits)
-    rows = None
-    if mask is not None and total < len(vectors):
-        # Picking rows costs a copy; if most pass, it is cheaper to scan all and skip some.
-        picked = (
-            vectors.dtype != np.float32
-            or len(queries) >= MIN_QUERIES_FOR_PRODUCTS
-            or total < _MAX_PICKED_SHARE * len(vectors)
-        )
-        rows = mask.rows if picked else None
-    else:
+    if mask is not None and mask.count == len(vectors):
         mask = None
-    if len(queries) >= MIN_QUERIES_FOR_PRODUCTS:
-        chunks = range(0, len(queries), _QUERIES_PER_PRODUCT)
-        parts = [
-            _products(queries[at : at + _QUERIES_PER_PRODUCT], vectors, rows, wanted, total) for at in chunks
-        ]
-        return top(
-            np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), k
-        )
-    shares = _shares(len(vectors) if rows is None else total, len(queries) * vectors.shape[1])
-    if len(shares) == 1:
-        return top(*_search_rows(queries, vectors, rows, mask, wanted, shares[0]), k)
-    return merge(
-        _pool().map(lambda share: _search_rows(queries, vectors, rows, mask, wanted, share), shares), k
+    if vectors.size >= _MIN_VALUES and takes(vectors, k):
+        kernel = exact_search(min(_processors(), faiss().omp_get_max_threads()))
+        if kernel is not None:
+            return kernel.search(queries, vectors, k, None if mask is None else mask.bits)
+    rows = None if mask is None else mask.rows
+    total = len(vectors) if rows is None else len(rows)
+
+    def block(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        places = slice(start, stop) if rows is None else rows[start:stop]
+        part = np.ascontiguousarray(vectors[places], dtype=np.float32)
+        scores, found = faiss().knn(queries, part, min(k, len(part)), metric=faiss().METRIC_INNER_PRODUCT)
+        return scores, np.where(found < 0, -1, found + start if rows is None else rows[found + start])
+
+    size = _VECTORS_PER_BLOCK
+    if rows is None and vectors.dtype == np.float32:  # nothing is copied
+        threads = min(faiss().omp_get_max_threads(), vectors.size * len(queries) // _MIN_VALUES + 1)
+        size = max(1, -(-total // threads))
+    starts = range(0, total, size)
+    if not len(starts) or not len(queries):
+        return top(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), k)
+    blocks = (
+        [block(0, total)] if len(starts) == 1 else _pool().map(block, starts, [at + size for at in starts])
     )
-
-
-def merge(results: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best `k` of several results (scores and rows) of the same queries."""
-    scores, rows = zip(*results, strict=True)
-    return top(np.concatenate(scores, 1), np.concatenate(rows, 1), k)
+    return merge(blocks, k)
 
 
 def rescore(
@@ -139,108 +151,10 @@ def rescore(
     return top(scores, candidates, k)
 
 
-def _kernel_for(vectors: np.ndarray, k: int) -> ExactSearch | None:
-    """Return our own kernel if it is available and worthwhile."""
-    if vectors.size < _MIN_VALUES_FOR_KERNEL or not takes(vectors, k):
-        return None
-    return exact_search(min(_processors(), need("faiss").omp_get_max_threads()))
-
-
 @cache
 def _processors() -> int:
     """Count the processors once: it reads files, which takes as long as a small search."""
     return processors()
-
-
-def _search_rows(
-    queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, mask: Mask | None, k: int, part: slice
-) -> tuple[np.ndarray, np.ndarray]:
-    """Search some of the rows for few queries: FAISS scans the vectors once per query."""
-    if rows is None and vectors.dtype == np.float32:
-        bits = None if mask is None else mask.bits[part.start // 8 : -(-part.stop // 8)]
-        scores, places = _knn(queries, vectors[part], k, bits)
-        return scores, np.where(places >= 0, places + part.start, -1)
-    best = top(*_no_results(queries), k)
-    for chosen, block in _blocks(vectors, rows, part):
-        scores, places = _knn(queries, block, k)
-        best = merge([best, (scores, chosen[places])], k)
-    return best
-
-
-def _products(
-    queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, k: int, total: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Search for many queries: matrix products, of which only scores above the best `k` so far are kept."""
-    best = top(*_no_results(queries), k)
-    for chosen, block in _blocks(vectors, rows, slice(0, total)):
-        scores = queries @ block.T
-        better = scores > best[0][:, -1:]
-        counts = np.count_nonzero(better, axis=1)
-        max_count = int(counts.max())
-        if not max_count:
-            continue
-        if max_count > 4 * k:
-            places = _best_places(scores, min(k, scores.shape[1]))
-            candidates = np.take_along_axis(scores, places, axis=1), chosen[places]
-        else:
-            query, place = np.nonzero(better)
-            slot = np.arange(len(query)) - (np.cumsum(counts) - counts)[query]
-            candidates = top(*_no_results(queries), max_count)
-            candidates[0][query, slot] = scores[query, place]
-            candidates[1][query, slot] = chosen[place]
-        best = merge([best, candidates], k)
-    return best
-
-
-def _best_places(scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the columns of the `k` highest scores of each row in any order; of equal scores, the first."""
-    places = np.argpartition(scores, -k, axis=1)[:, -k:]
-    kept = np.take_along_axis(scores, places, axis=1)
-    lowest = kept.min(axis=1, keepdims=True)
-    # argpartition keeps any of the columns that share the lowest score.
-    cut = np.count_nonzero(scores == lowest, axis=1) > np.count_nonzero(kept == lowest, axis=1)
-    for row in np.flatnonzero(cut):
-        higher = np.flatnonzero(scores[row] > lowest[row])
-        equal = np.flatnonzero(scores[row] == lowest[row])
-        places[row] = np.concatenate([higher, equal[: k - len(higher)]])
-    return places
-
-
-def _blocks(
-    vectors: np.ndarray, rows: np.ndarray | None, part: slice
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield row numbers and float32 vectors, block by block."""
-    for start in range(part.start, part.stop, VECTORS_PER_BLOCK):
-        stop = min(start + VECTORS_PER_BLOCK, part.stop)
-        chosen = np.arange(start, stop) if rows is None else rows[start:stop]
-        yield chosen, np.asarray(vectors[start:stop] if rows is None else vectors[chosen], dtype=np.float32)
-
-
-def _no_results(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
-
-
-def _knn(
-    queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best vectors by FAISS; with `bits`, only rows whose bit is set."""
-    faiss = need("faiss")
-    shape = len(queries), min(k, len(vectors))
-    scores, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    arrays = (np.ascontiguousarray(queries), vectors, scores, places)
-    query, vector, score, place = map(faiss.swig_ptr, arrays)
-    selector = None if bits is None else faiss.IDSelectorBitmap(bits)
-    faiss.knn_inner_product(
-        query, vector, vectors.shape[1], len(queries), len(vectors), shape[1], score, place, selector
-    )
-    return np.where(places >= 0, scores, -np.inf).astype(np.float32, copy=False), places
-
-
-def _shares(total: int, work: int) -> list[slice]:
-    """Return the rows for each thread; FAISS itself spreads queries over threads, not vectors."""
-    threads = min(need("faiss").omp_get_max_threads(), total * work // _MULTIPLICATIONS_PER_THREAD + 1)
-    edges = [*(total * share // threads // 8 * 8 for share in range(threads)), total]  # whole bytes of a mask
-    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 @cache

@@ -1,41 +1,89 @@
-"""Index in a folder: its segments are mapped into memory and searched one by one."""
+"""An index in a folder: immutable segments, and a manifest that names them.
+
+A segment is a folder of files that never change after a manifest names them. An update writes new files and
+then replaces the manifest, so a reader sees the index before or after it, and a killed update leaves the
+index unchanged. Files that neither the new nor the previous manifest names are deleted by an update.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
 import threading
 from collections import OrderedDict
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mar_st.errors import MarError
+from mar_st.files import load_array, read_json, write_json
 from mar_st.index import flat
-from mar_st.index.base import (
-    Index,
-    Key,
-    MeasurementField,
-    ScoredKeys,
-    check_scores,
-    checked_settings,
-    store,
-)
-from mar_st.index.errors import IndexingError
-from mar_st.index.lexical import Lexical, LexicalSegment
-from mar_st.index.manifest import publish, read_manifest, writing
+from mar_st.index.base import Index, Key, ScoredKeys
+from mar_st.index.documents import Documents
+from mar_st.index.flat import Mask
+from mar_st.index.vectors import VectorIndex
+from mar_st.index.words import SegmentWords, search_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.index.documents import Stored
+    from mar_st.encode import Entry
     from mar_st.index.filters import Filter
-    from mar_st.index.mask import Mask
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "mar-index", 2
+
+#: Names of segments, by the generation that wrote them, and of lists of deleted rows.
+_SEGMENT = re.compile(r"[0-9]{6,12}")
+_DELETED = re.compile(r"[0-9]{6,12}-[0-9]{6,12}\.npy")
 
 #: Maximum number of filters whose masks are cached.
 _MAX_CACHED_FILTERS = 64
 
 
-@store("folder")
+class Segment:
+    """A segment as a manifest names it, mapped into memory.
+
+    Args:
+        root: Folder of the index.
+        entry: Entry of the segment in the manifest.
+        dim: Dimensions of the vectors.
+        words: Whether the segment has BM25 scores.
+
+    Raises:
+        MarError: A file is not the one that was written.
+    """
+
+    def __init__(self, root: Path, entry: dict[str, Any], dim: int, *, words: bool) -> None:
+        self.entry, self.count, self.folder = entry, int(entry["count"]), root / entry["name"]
+        for name, size in sizes(self.folder).items():
+            if entry["files"].get(name) != size:
+                raise MarError(
+                    f"{self.folder / name} is not the file that was written. Copy the index again."
+                )
+        self.documents = Documents(self.folder)
+        if len(self.documents) != self.count:
+            raise MarError(f"{self.folder} does not hold {self.count} documents. Build the index again.")
+        self.index = VectorIndex(self.folder, entry["kind"], self.count, dim)
+        self.words = SegmentWords(self.folder, self.count) if words else None
+        self.alive = np.ones(self.count, dtype=bool)
+        if entry["deleted"]:
+            self.alive[load_array(root / entry["deleted"])] = False
+        self.mask = None if self.alive.all() else Mask(self.alive)
+
+    def find(self, ids: Sequence[str]) -> np.ndarray:
+        """Return the rows with one of these ids that are not deleted."""
+        rows = self.documents.find(ids)
+        return rows[self.alive[rows]]
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the size of every file below a folder, in bytes, by its path."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+
+
 class FolderIndex(Index):
     """An index in a folder, mapped into memory.
 
@@ -44,192 +92,113 @@ class FolderIndex(Index):
         manifest: Its manifest.
 
     Attributes:
-        manifest: Content of the manifest that was opened.
         segments: The segments.
 
     Raises:
-        IndexingError: A file is not the one that the manifest lists, or holds other types of metadata.
-        FileNotFoundError: A file is missing.
+        MarError: A file is not the one that the manifest lists.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        from mar_st.index.segment import Segment  # lazy: pyarrow
-
-        self.folder, self.manifest, self.name = folder, manifest, str(folder)
-        self.dim, self.similarity = manifest["dim"], manifest["similarity"]
-        self.space, self.kind, self.fields = manifest["space"], manifest["kind"], manifest["fields"]
-        self.model = (manifest["model"] or {}).get("name")
-        self.has_texts, self.has_words = manifest["texts"], manifest["bm25"] is not None
-        self.settings = manifest["search"]
-        self.efforts, self.matches = manifest.get("efforts", {}), manifest.get("matches", {})
+        super().__init__(str(folder), manifest)
+        self.folder = folder
         self.segments = [
             Segment(folder, entry, self.dim, words=self.has_words) for entry in manifest["segments"]
         ]
-        for segment in self.segments:
-            segment.documents.check(self.fields)
-        self._starts = np.cumsum([0, *map(len, self.segments)])
-        words: list[LexicalSegment] = [part.words for part in self.segments if part.words is not None]
-        self._words = Lexical(words, manifest["bm25"]["tokens"]) if self.has_words else None
-        self._masks: OrderedDict[Filter, list[Mask]] = OrderedDict()
+        self._starts = np.cumsum([0, *(segment.count for segment in self.segments)])
+        self._masks: OrderedDict[Filter, list[Mask | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     @classmethod
-    def connect(cls, target: str) -> Self:
-        """Open a folder, see `Index.open`."""
-        return cls.open_folder(Path(target))
-
-    @classmethod
-    def open_folder(cls, folder: Path) -> Self:
-        """Open the folder with its current manifest.
-
-        Raises:
-            IndexingError: The folder is not an index, or files are missing or damaged.
-        """
+    def connect(cls, target: str | Path) -> Self:
+        """Open the folder with its current manifest, see `Index.open`."""
+        folder = Path(target)
         manifest = read_manifest(folder)
-        for _ in range(8):
-            try:
-                return cls(folder, manifest)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                current = read_manifest(folder)
-                if current["generation"] == manifest["generation"]:
-                    raise IndexingError(
-                        f"The index {folder} lacks {error.filename or error}. Copy it there, or build it "
-                        "again."
-                    ) from error
-                manifest = current  # it was compacted meanwhile
-        raise IndexingError(f"The index {folder} changes faster than it can be opened. Try again later.")
+        try:
+            return cls(folder, manifest)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            current = read_manifest(folder)
+            if current != manifest:  # it was changed meanwhile
+                return cls.connect(folder)
+            if isinstance(error, MarError):
+                raise
+            raise MarError(f"The index {folder} is damaged ({error!r}). Copy it again.") from error
 
     def __len__(self) -> int:
-        return sum(segment["live"] for segment in self.manifest["segments"])
-
-    @property
-    def generation(self) -> int:
-        """Return the number of changes; a manifest with a higher one was changed since it was opened."""
-        return int(self.manifest["generation"])
-
-    def changed(self) -> bool:
-        """Return True if the folder holds a newer generation of the index than the one opened."""
-        return bool(read_manifest(self.folder)["generation"] != self.generation)
-
-    def verify(self) -> None:
-        """Compare the digest of every file with the manifest.
-
-        Raises:
-            IndexingError: A file differs from what was written.
-        """
-        for segment in self.segments:
-            segment.verify()
+        return int(sum(segment.alive.sum() for segment in self.segments))
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
-        """Search all segments and merge their best rows, as `Index.find`."""
-        merged = checked_settings({**self.settings, **(settings or {})}, self.name)
+        """Search all segments and merge their best rows, as `Index.find`.
+
+        Raises:
+            MarError: A setting is not a whole number from 1, or a score is not finite.
+        """
+        wanted = {**self.settings, **(settings or {})}
+        if not all(type(value) is int and value >= 1 for value in wanted.values()):
+            raise MarError(f"{self.name}: search settings are whole numbers from 1; got {wanted}.")
         best = []
-        masks = self._masks_of(where)
-        for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
-            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=merged)
+        for segment, mask, start in zip(self.segments, self._masks_of(where), self._starts, strict=False):
+            scores, rows = segment.index.search(vectors, k, wanted, mask=mask)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
-        check_scores(scores, rows >= 0, self.similarity, self.name)
-        return _scored_keys(scores, rows)
+        if not np.isfinite(scores[rows >= 0]).all():
+            raise MarError(f"{self.name} returned scores that are not finite; it is damaged. Build it again.")
+        return _scored(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows that a comparison with all stored vectors finds.
+        """Return the rows that a comparison with all stored vectors finds, `(n, k)`; -1: none.
 
         Args:
             vectors: Checked query vectors, `(n, dim)`.
             k: Rows per query.
-
-        Returns:
-            Rows in the index, `(n, k)` int64; -1 where there are fewer.
         """
         best = []
         for segment, start in zip(self.segments, self._starts, strict=False):
-            scores, rows = flat.search(vectors, segment.searchable.vectors, k, mask=segment.alive)
+            scores, rows = flat.search(vectors, segment.index.vectors, k, mask=segment.mask)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         return flat.merge(best, k)[1]
 
-    def find_words(
-        self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
-    ) -> ScoredKeys:
-        """Search the words of all segments (BM25), as `Index.find_words`.
+    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> ScoredKeys:
+        """Search the words of all segments (BM25), as `Index.find_words`."""
+        words = [segment.words for segment in self.segments if segment.words is not None]
+        if not self.has_words:
+            return super().find_words(texts, k, where)
+        masks, tokens = self._masks_of(where), self.about["bm25"]["tokens"]
+        found = [search_words(words, tokens, text, k, masks) for text in texts]
+        if not found:
+            return ScoredKeys([], np.empty((0, k), np.float32))
+        return _scored(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
-        Raises:
-            IndexingError: The index was built without BM25.
-            DeadlinePassed: `deadline` of `time.monotonic()` has passed.
-        """
-        if self._words is None:
-            raise IndexingError(
-                f"{self.name} cannot be searched by words. Build it with the corpus and without --no-bm25."
-            )
-        return _scored_keys(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
+    def documents(self, keys: Sequence[Key]) -> list[Entry]:
+        """Read the documents of some rows, as `Index.documents`."""
+        return [segment.documents[row] for segment, row in map(self._place, keys)]
 
-    def documents(self, keys: Sequence[Key]) -> list[Stored]:
-        """Read the documents of some hits from their segments, as `Index.documents`."""
-        rows = np.array(keys, dtype=np.int64)
-        numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        stored: dict[int, Stored] = {}
-        for number in np.unique(numbers).tolist():
-            here = rows[numbers == number]
-            read = self.segments[number].documents.documents((here - self._starts[number]).tolist())
-            stored.update(zip(here.tolist(), read, strict=True))
-        return [stored[row] for row in rows.tolist()]
+    def ids(self, keys: Sequence[Key]) -> list[str]:
+        """Return the ids of some rows, as `Index.ids`."""
+        return [segment.documents.id(row) for segment, row in map(self._place, keys)]
 
-    def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
-        """Look ids up in all segments and read their documents, as `Index.find_documents`."""
-        parts = zip(self.segments, self.locate(names), strict=True)
-        read = (segment.documents.documents(rows.tolist()) for segment, rows in parts)
-        return {document.id: document for documents in read for document in documents}
+    def document(self, name: str) -> Entry | None:
+        """Look an id up in all segments, as `Index.document`."""
+        found = (segment.documents[int(row)] for segment in self.segments for row in segment.find([name]))
+        return next(found, None)
 
-    def ids(self, scored: ScoredKeys) -> list[list[str]]:
-        """Return the ids of the hits, as `Index.ids`."""
-        lengths = [len(keys) for keys in scored.keys]
-        rows = np.array([key for keys in scored.keys for key in keys], dtype=np.int64)
-        if len(self.segments) == 1 and len(lengths) == 1:
-            return [self.segments[0].documents.ids_of(rows)]
-        names = np.empty(len(rows), dtype=object)
-        numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(numbers):
-            here = np.flatnonzero(numbers == number)
-            names[here] = self.segments[number].documents.ids_of(rows[here] - self._starts[number])
-        ends = np.cumsum([0, *lengths])
-        return [names[start:end].tolist() for start, end in pairwise(ends)]
+    def _place(self, key: Key) -> tuple[Segment, int]:
+        number = int(np.searchsorted(self._starts, int(key), side="right")) - 1
+        return self.segments[number], int(key) - int(self._starts[number])
 
-    def sample(self, count: int) -> list[tuple[int, Stored]]:
-        """Return documents spread evenly over the index, with their keys; all if there are no more."""
-        live = np.concatenate(
-            [
-                start + (np.arange(len(segment)) if segment.alive is None else segment.alive.rows)
-                for segment, start in zip(self.segments, self._starts, strict=False)
-            ]
-        )
-        chosen = np.unique(np.linspace(0, len(live) - 1, min(count, len(live))).round().astype(int))
-        keys: list[int] = live[chosen].tolist()
-        return list(zip(keys, self.documents(keys), strict=True))
-
-    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
-        """Write what was measured for a query encoder into the manifest, as `Index.keep`."""
-        with writing(self.folder):
-            manifest = read_manifest(self.folder)
-            entries = {**manifest.get(field, {}), origin: entry}
-            updated = {**manifest, field: entries, "generation": manifest["generation"] + 1}
-            publish(self.folder, manifest, updated)
-
-    def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
-        """Return the rows of some ids in each segment, deleted ones left out."""
-        return [segment.find(list(ids)) for segment in self.segments]
-
-    def _masks_of(self, where: Filter | None) -> Sequence[Mask | None]:
+    def _masks_of(self, where: Filter | None) -> list[Mask | None]:
         """Return for each segment the rows that may be found; `None`: all."""
         if where is None:
-            return [segment.alive for segment in self.segments]
+            return [segment.mask for segment in self.segments]
         typed = where.typed(self.fields)
         with self._lock:
             if typed in self._masks:
                 self._masks.move_to_end(typed)
                 return self._masks[typed]
-        masks = [segment.mask(typed) for segment in self.segments]
+        masks: list[Mask | None] = [
+            Mask(segment.documents.mask(typed) & segment.alive) for segment in self.segments
+        ]
         with self._lock:
             self._masks[typed] = masks
             while len(self._masks) > _MAX_CACHED_FILTERS:
@@ -237,5 +206,57 @@ class FolderIndex(Index):
         return masks
 
 
-def _scored_keys(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
+def _scored(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
     return ScoredKeys([row[row >= 0].tolist() for row in rows], scores)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of an index; the names in it stay in the folder.
+
+    Raises:
+        MarError: The folder is not an index, not finished, damaged, or of another version.
+    """
+    path = folder / MANIFEST
+    try:
+        content: dict[str, Any] = read_json(path)
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise MarError(f"{path}: expected {FORMAT} version {VERSION}. Build the index again.")
+        for segment in content["segments"]:
+            deleted = segment["deleted"]
+            if not _SEGMENT.fullmatch(segment["name"]) or (deleted and not _DELETED.fullmatch(deleted)):
+                raise ValueError(f"the names {segment['name']!r} and {deleted!r}")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        unfinished = " It is not finished: run the same 'mar index build' again." if folder.is_dir() else ""
+        raise MarError(f"{folder} is not an index; 'mar index build' builds one.{unfinished}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, MarError):
+            raise
+        raise MarError(f"{path} is damaged ({error}). Copy the index again.") from error
+    return content
+
+
+def publish(folder: Path, before: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Replace the manifest of a locked index, and delete files that neither manifest names.
+
+    Files that only `before` names stay until the next change: a reader may be about to open them.
+
+    Returns:
+        The manifest that was written.
+    """
+    content = {**after, "generation": before["generation"] + 1}
+    content["count"] = sum(entry["live"] for entry in content["segments"])
+    write_json(folder / MANIFEST, content)
+    entries = [*before["segments"], *content["segments"]]
+    used = {name for entry in entries for name in (entry["name"], entry["deleted"])}
+    for path in folder.iterdir():
+        if path.name not in used and _SEGMENT.fullmatch(path.name):
+            shutil.rmtree(path)
+        elif path.name not in used and _DELETED.fullmatch(path.name):
+            path.unlink()
+    return content
+
+
+def keep_effort(folder: Path, origin: str, entry: dict[str, Any]) -> None:
+    """Write the search settings of a query encoder into a locked index; open readers do not see them."""
+    manifest = read_manifest(folder)
+    publish(folder, manifest, {**manifest, "efforts": {**manifest["efforts"], origin: entry}})

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from mar_st.encode.corpus import Scalar
     from mar_st.index.base import Key
-    from mar_st.index.filters import Scalar
 
 #: Constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
 RRF = 60
-
-#: Whether a search found a document that is near enough to be an answer.
-Match: TypeAlias = Literal["good", "doubtful"]
 
 
 class Leg(NamedTuple):
@@ -65,23 +62,6 @@ class Hit:
         return {**content, "text": self.text} if text else content
 
 
-class Hits(list[Hit]):
-    """The hits of one query, by descending score.
-
-    Attributes:
-        nearest: Score of the nearest document by vectors, whatever the hits are ranked by; `None` if no
-            vectors were compared or no document passed the filter.
-        compared: Whether vectors were compared.
-    """
-
-    def __init__(
-        self, hits: Iterable[Hit] = (), *, nearest: float | None = None, compared: bool | None = None
-    ) -> None:
-        super().__init__(hits)
-        self.nearest = nearest
-        self.compared = nearest is not None if compared is None else compared
-
-
 class Ranked(NamedTuple):
     """A ranked document, before its title and text are read.
 
@@ -96,19 +76,11 @@ class Ranked(NamedTuple):
     legs: dict[str, Leg]
 
 
-def one_leg(name: str, keys: Sequence[Key], scores: Sequence[float]) -> list[Ranked]:
-    """Return the ranking of a single leg."""
-    return [
-        Ranked(key, float(score), {name: Leg(rank, float(score))})
-        for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1)
-    ]
-
-
 def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[Ranked]:
     """Fuse rankings by reciprocal rank: the sum of 1 / (60 + rank) over the rankings that hold a document.
 
     Args:
-        rankings: Keys and scores by descending score, for each leg.
+        rankings: Keys and scores by descending score, for each leg. A single one keeps its scores.
 
     Returns:
         All documents by descending fused score; ties by the order of the legs, then by rank in the leg.
@@ -117,8 +89,9 @@ def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[
     for name, (keys, scores) in rankings.items():
         for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1):
             legs.setdefault(key, {})[name] = Leg(rank, float(score))
+    if len(rankings) == 1:
+        return [Ranked(key, leg.score, found) for key, found in legs.items() for leg in found.values()]
     fused = [
-        Ranked(key, sum(1 / (RRF + leg.rank) for leg in document_legs.values()), document_legs)
-        for key, document_legs in legs.items()
+        Ranked(key, sum(1 / (RRF + leg.rank) for leg in found.values()), found) for key, found in legs.items()
     ]
     return sorted(fused, key=lambda document: -document.score)

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mar_st.index.errors import IndexingError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from mar_st.index.base import Where
     from mar_st.index.searcher import Searcher
 
 #: Queries that are encoded and searched at once.
-QUERIES_PER_BATCH = 64
+_QUERIES_PER_BATCH = 64
 
-#: Names of the first and of the last column in the header of a file of qrels.
-_QUERY_COLUMNS = frozenset({"query-id", "query_id", "query", "q_id", "qid"})
+#: Names of the last column in the header of a file of qrels.
 _GRADE_COLUMNS = frozenset({"score", "grade", "relevance", "rel", "label"})
 
 Run = dict[str, dict[str, float]]
@@ -29,74 +28,50 @@ def read_queries(source: str | Path) -> dict[str, str]:
     """Return the queries by id, of a file or folder like a corpus (`_id` and `text`).
 
     Raises:
-        IndexingError: Ids repeat.
-        CorpusError: The file or folder cannot be read.
+        MarError: Ids repeat, or the file or folder cannot be read.
     """
-    from mar_st.encode import read_corpus  # lazy: numpy
+    from mar_st.encode import read_corpus  # lazy: datasets
 
     path = Path(source)
     queries: dict[str, str] = {}
     for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
         if entry.id in queries:
-            raise IndexingError(f"{source}: the id {entry.id!r} occurs twice; every query needs its own.")
+            raise MarError(f"{source}: the id {entry.id!r} occurs twice; every query needs its own.")
         queries[entry.id] = entry.document
     if not queries:
-        raise IndexingError(f"{source} holds no queries.")
+        raise MarError(f"{source} holds no queries.")
     return queries
 
 
 def read_qrels(path: Path) -> Qrels:
     """Return the grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
 
-    A first line of column names is skipped. In lines with tabs, ids may hold spaces; other lines are split at
-    white space. Lines of TREC's format (`query 0 document grade`) are also read.
+    A first line of column names is skipped. Lines of TREC's format (`query 0 document grade`) are also read.
 
     Raises:
-        IndexingError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
+        MarError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
     """
-    from mar_st.files.reading import NotUtf8Error, utf8_lines  # lazy: numpy
-
-    if not path.is_file():
-        raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
     qrels: Qrels = {}
     try:
-        for number, line in utf8_lines(path):
-            parts = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
-            if not any(parts) or (number == 1 and _is_header(parts)):
-                continue
-            try:
-                query, document, grade = _judgement(parts)
-            except ValueError as error:
-                raise IndexingError(
-                    f"{path}:{number}: expected query, document and a whole-number grade, separated by tabs, "
-                    f"or a line of TREC (query 0 document grade); got {line.strip()!r}."
-                ) from error
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MarError(f"{path} cannot be read ({error}). Give a file such as qrels/test.tsv.") from error
+    for number, line in enumerate(lines, 1):
+        parts = [part.strip() for part in (line.split("\t") if "\t" in line else line.split())]
+        if not any(parts) or (number == 1 and parts[-1].lower() in _GRADE_COLUMNS):
+            continue
+        try:
+            query, document, grade = (parts[0], *parts[2:]) if len(parts) == 4 else parts
             grades = qrels.setdefault(query, {})
-            if document in grades:
-                raise IndexingError(f"{path}:{number}: {document!r} is judged twice for query {query!r}.")
-            grades[document] = grade
-    except NotUtf8Error as error:
-        raise IndexingError(str(error)) from error
+            if not query or not document or document in grades:
+                raise ValueError("an id is missing, or a pair is judged twice")
+            grades[document] = int(grade)
+        except ValueError as error:
+            raise MarError(
+                f"{path}:{number}: expected query, document and a whole-number grade, separated by tabs, or "
+                f"a line of TREC (query 0 document grade); got {line.strip()!r} ({error})."
+            ) from error
     return qrels
-
-
-def _is_header(parts: list[str]) -> bool:
-    return parts[0].lower() in _QUERY_COLUMNS and parts[-1].lower() in _GRADE_COLUMNS
-
-
-def _judgement(parts: list[str]) -> tuple[str, str, int]:
-    """Return query, document and grade of a line.
-
-    Raises:
-        ValueError: There are too few or too many parts, or the grade is not a whole number.
-    """
-    if len(parts) == 4:  # TREC
-        query, _, document, grade = parts
-    else:
-        query, document, grade = parts
-    if not (query and document):
-        raise ValueError("an id is empty")
-    return query, document, int(grade)
 
 
 def search_all(
@@ -120,11 +95,10 @@ def search_all(
         rerank: Number of documents to rerank.
         progress: Show a progress bar.
     """
-    names = list(queries)
-    run: Run = {}
+    names, run = list(queries), Run()
     with tqdm(total=len(names), desc="search", unit="queries", disable=not progress) as bar:
-        for start in range(0, len(names), QUERIES_PER_BATCH):
-            batch = names[start : start + QUERIES_PER_BATCH]
+        for start in range(0, len(names), _QUERIES_PER_BATCH):
+            batch = names[start : start + _QUERIES_PER_BATCH]
             texts = [queries[name] for name in batch]
             results = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
             run |= dict(zip(batch, results, strict=True))
@@ -141,13 +115,13 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
         k: Depth of the run.
 
     Raises:
-        IndexingError: No query of the run is in the qrels.
+        MarError: No query of the run is in the qrels.
     """
     import pytrec_eval  # lazy: pytrec_eval
 
     judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
     if not judged.keys() & run.keys():
-        raise IndexingError("No query of the run is in the qrels. Check that both belong to the same data.")
+        raise MarError("No query of the run is in the qrels. Check that both belong to the same data.")
     cuts = sorted({10, k})
     measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
     measured = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mar_st.errors import MarError
 from mar_st.index.base import Index, checked_k
-from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
-from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
+from mar_st.index.results import Hit, Leg, Ranked, fuse
 from mar_st.index.snippets import snippet
 from mar_st.model.reranker import Reranker
-from mar_st.online import load_query_encoder
-from mar_st.online.batcher import check_deadline
+from mar_st.online import check_deadline, load_query_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mar_st.encode import Entry
     from mar_st.index.base import Key, Where
-    from mar_st.index.documents import Stored
-    from mar_st.index.results import Match
     from mar_st.model.reranker import RerankerSource
     from mar_st.online import QueryEncoder
 
@@ -43,10 +41,9 @@ class Searcher:
 
     Attributes:
         effort: Search settings: those tuned for this encoder, or those of the index.
-        calibrated: What `calibrate_match` stored for this encoder; `None` if nothing was calibrated.
 
     Raises:
-        IndexingError: The encoder does not belong to the vectors of the index, or there is a reranker and the
+        MarError: The encoder does not belong to the vectors of the index, or there is a reranker and the
             index keeps no texts.
     """
 
@@ -57,11 +54,11 @@ class Searcher:
         if encoder is not None:
             _check_encoder(index, encoder)
         if reranker is not None and not index.has_texts:
-            raise IndexingError(
+            raise MarError(
                 f"{index.name} keeps no texts that a reranker could score. Build it with the corpus, or "
                 "give no reranker."
             )
-        self.effort, self.calibrated = index.effort_of(encoder), index.match_of(encoder)
+        self.effort = index.effort_of(encoder)
 
     @classmethod
     def open(
@@ -92,7 +89,7 @@ class Searcher:
         if isinstance(encoder, str | Path):
             encoder = load_query_encoder(encoder, threads=threads, query=query)
         elif query is not None:
-            raise IndexingError(f"The encoder is open already; query={query!r} is chosen when it is loaded.")
+            raise MarError(f"The encoder is open already; query={query!r} is chosen when it is loaded.")
         return cls(opened, encoder, reranker=None if reranker is None else Reranker(reranker))
 
     def search(
@@ -103,7 +100,7 @@ class Searcher:
         where: Where = None,
         hybrid: bool = False,
         rerank: int | None = None,
-    ) -> list[Hits]:
+    ) -> list[list[Hit]]:
         """Return the best documents for each query.
 
         Args:
@@ -118,7 +115,7 @@ class Searcher:
             For each query its hits by descending score.
 
         Raises:
-            IndexingError: Queries, `k` or options do not fit the index, or there is no encoder for texts.
+            MarError: Queries, `k` or options do not fit the index, or there is no encoder for texts.
             FilterError: The filter does not fit.
         """
         if isinstance(queries, np.ndarray):
@@ -137,7 +134,7 @@ class Searcher:
         hybrid: bool = False,
         rerank: int | None = None,
         deadline: float | None = None,
-    ) -> list[Hits]:
+    ) -> list[list[Hit]]:
         """Search for queries that are already encoded; see `search`.
 
         Args:
@@ -155,31 +152,20 @@ class Searcher:
         index = self.index
         k, rerank_count = checked_k(k), self._reranked(rerank)
         if texts is not None and len(texts) != len(vectors):
-            raise IndexingError(f"{len(vectors)} vectors of queries came with {len(texts)} texts.")
+            raise MarError(f"{len(vectors)} vectors of queries came with {len(texts)} texts.")
         if texts is None and (hybrid or rerank_count):
-            raise IndexingError("Hybrid search and reranking need the texts of the queries.")
+            raise MarError("Hybrid search and reranking need the texts of the queries.")
         chosen = parse_filter(where)
         depth = max(k, rerank_count, MIN_FUSION_DEPTH if hybrid else 0)
         dense = index.find(index.checked(self._cut(vectors)), depth, chosen, self.effort)
+        rankings = [{"dense": pair} for pair in zip(dense.keys, dense.scores, strict=True)]
         if hybrid:
-            words = index.find_words(list(texts or ()), depth, chosen, deadline=deadline)
-            ranked = [
-                fuse({"dense": (keys, scores), "bm25": (other, values)})
-                for keys, scores, other, values in zip(
-                    dense.keys, dense.scores, words.keys, words.scores, strict=True
-                )
-            ]
-        else:
-            ranked = [
-                one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
-            ]
-        hits_per_query = self._hits(ranked, texts, k, rerank_count, deadline)
-        return [
-            Hits(hits, nearest=float(scores[0]) if keys else None, compared=True)
-            for hits, keys, scores in zip(hits_per_query, dense.keys, dense.scores, strict=True)
-        ]
+            words = index.find_words(list(texts or ()), depth, chosen)
+            for ranking, keys, scores in zip(rankings, words.keys, words.scores, strict=True):
+                ranking["bm25"] = keys, scores
+        return self._hits([fuse(ranking) for ranking in rankings], texts, k, rerank_count, deadline)
 
-    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
+    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
         """Return the best documents by BM25 only; documents that share no word with the query are not found.
 
         Args:
@@ -187,26 +173,9 @@ class Searcher:
             k: Documents per query.
             where: Filter on the metadata.
         """
-        scored = self.index.find_words(texts, checked_k(k), parse_filter(where))
-        ranked = [
-            one_leg("bm25", keys, scores) for keys, scores in zip(scored.keys, scored.scores, strict=True)
-        ]
-        return [Hits(hits) for hits in self._hits(ranked, texts, k, 0)]
-
-    def match(self, hits: Hits) -> Match | None:
-        """Say whether the nearest document is near enough to be an answer (`mar_st.index.match`).
-
-        Args:
-            hits: Result of `search` for the text of a query.
-
-        Returns:
-            `good` or `doubtful`; `None` if nothing was calibrated for the encoder, or no vectors were
-            compared.
-        """
-        if self.calibrated is None or not hits.compared:
-            return None
-        near = hits.nearest is not None and hits.nearest >= self.calibrated["threshold"]
-        return "good" if near else "doubtful"
+        found = self.index.find_words(texts, checked_k(k), parse_filter(where))
+        ranked = [fuse({"bm25": pair}) for pair in zip(found.keys, found.scores, strict=True)]
+        return self._hits(ranked, texts, k, 0)
 
     def run(
         self,
@@ -228,20 +197,18 @@ class Searcher:
         """Return the vectors of queries as the index compares them, `(n, dim)` float32.
 
         Raises:
-            IndexingError: There is no encoder.
+            MarError: There is no encoder.
         """
         return self.index.checked(self._cut(self._encoded(texts)))
 
     def _encoded(self, texts: Sequence[str]) -> np.ndarray:
         if self.encoder is None:
-            raise IndexingError(
-                "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
-            )
+            raise MarError("Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'.")
         for text in texts:
             try:
                 text.encode()
             except UnicodeEncodeError as error:  # such as bytes of a command line that are not UTF-8
-                raise IndexingError(f"A query is not valid Unicode ({error}).") from error
+                raise MarError(f"A query is not valid Unicode ({error}).") from error
         return self.encoder.encode(texts)
 
     def _cut(self, vectors: np.ndarray) -> np.ndarray:
@@ -252,10 +219,10 @@ class Searcher:
 
     def _reranked(self, rerank: int | None) -> int:
         if rerank is not None and (isinstance(rerank, bool) or not isinstance(rerank, int) or rerank < 0):
-            raise IndexingError(f"rerank is the number of documents to score again, from 0; got {rerank!r}.")
+            raise MarError(f"rerank is the number of documents to score again, from 0; got {rerank!r}.")
         if self.reranker is None:
             if rerank:
-                raise IndexingError("There is no reranker. Open the searcher with reranker=MODEL.")
+                raise MarError("There is no reranker. Open the searcher with reranker=MODEL.")
             return 0
         return DEFAULT_RERANKED if rerank is None else rerank
 
@@ -280,7 +247,7 @@ class Searcher:
             ]
         return [
             [
-                _hit(rank, document, stored[document.key], None if texts is None else texts[number], deadline)
+                _hit(rank, document, stored[document.key], None if texts is None else texts[number])
                 for rank, document in enumerate(documents[:k], 1)
             ]
             for number, documents in enumerate(candidates)
@@ -291,12 +258,12 @@ def _reordered(
     reranker: Reranker,
     ranked: list[list[Ranked]],
     texts: Sequence[str],
-    stored: dict[Key, Stored],
+    stored: dict[Key, Entry],
     deadline: float | None,
 ) -> list[list[Ranked]]:
     """Return the documents by descending score of the reranker; ties keep their order."""
     pairs = [
-        (text, _full_text(stored[document.key]))
+        (text, stored[document.key].document)
         for text, documents in zip(texts, ranked, strict=True)
         for document in documents
     ]
@@ -329,8 +296,7 @@ def _below(reranked: list[Ranked], others: list[Ranked]) -> list[Ranked]:
     return [document._replace(score=lowest - place) for place, document in enumerate(others, 1)]
 
 
-def _hit(rank: int, document: Ranked, stored: Stored, query: str | None, deadline: float | None) -> Hit:
-    check_deadline(deadline)
+def _hit(rank: int, document: Ranked, stored: Entry, query: str | None) -> Hit:
     return Hit(
         id=stored.id,
         score=document.score,
@@ -343,14 +309,10 @@ def _hit(rank: int, document: Ranked, stored: Stored, query: str | None, deadlin
     )
 
 
-def _full_text(document: Stored) -> str:
-    return f"{document.title}\n{document.text}" if document.title else document.text
-
-
 def _check_encoder(index: Index, encoder: Any) -> None:
     space = getattr(encoder, "space", None)
     if space and index.space and space != index.space:
-        raise IndexingError(
+        raise MarError(
             f"The query encoder belongs to another document space ({space[:12]}) than the vectors of "
             f"{index.name} ({index.space[:12]}): their scores would be meaningless. Give the encoder of the "
             "model that encoded the documents, or encode the corpus with this one."
@@ -365,7 +327,7 @@ def _check_encoder(index: Index, encoder: Any) -> None:
     # A wider vector of the same space is cut to its Matryoshka dimensions, which cosine allows.
     cut = encoder.dim > index.dim and bool(space) and space == index.space and index.similarity == "cosine"
     if encoder.dim != index.dim and not cut:
-        raise IndexingError(
+        raise MarError(
             f"The query encoder gives {encoder.dim} dimensions, the index {index.name} has {index.dim}. Give "
             "the encoder of the model that encoded the documents."
         )

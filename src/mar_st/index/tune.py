@@ -1,82 +1,118 @@
-"""Recall of an index against exact search, and the cheapest search settings that reach a target."""
+"""Recall against exact search, the cheapest search settings that reach a target, and the choice of a kind.
+
+The vectors of a weak query encoder lie further from the documents than those of a strong one, so a graph or
+cells find fewer of their true neighbours with the same settings. `tune_effort` measures with the queries of
+one encoder. The settings are kept in the manifest under the digest of the encoder's modules, so that every
+form of the encoder (saved, exported) is recognised.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
+from mar_st.errors import MarError
+from mar_st.files import locked
 from mar_st.index import flat
-from mar_st.index.source import VECTORS_PER_READ
+from mar_st.index.base import Index
+from mar_st.index.folder import FolderIndex, keep_effort
+from mar_st.index.vectors import LADDERS, VectorIndex, Vectors, build_settings, build_vectors, memory
+from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from mar_st.index.source import VectorSource
+    from mar_st.online import QueryEncoder
 
 #: Number of results at which recall is measured.
 RECALL_DEPTH = 10
 
-#: Maximum number of queries to measure with.
-MAX_RECALL_QUERIES = 200
+#: Maximum number of queries to measure with when an index is built, and when an encoder is tuned.
+MAX_RECALL_QUERIES, MAX_EFFORT_QUERIES = 200, 1000
 
 #: Distance of a generated query from a corpus vector, relative to the spread of the corpus.
 SHIFT = 0.5
 
+#: Values in all vectors up to which exact search answers within some milliseconds.
+_FEW_VALUES = 100_000_000
 
-class Searched(Protocol):
-    """Object that searches the rows of a source by vectors."""
+#: Vectors that `choose` measures on.
+_SAMPLE = 20_000
 
-    def search(
-        self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores and rows, `(n, k)` float32 and int64."""
-
-
-class ExactResults(NamedTuple):
-    """Queries and the documents that exact search finds for them.
-
-    Attributes:
-        queries: `(n, dim)` float32.
-        rows: The best `RECALL_DEPTH` rows of each, `(n, RECALL_DEPTH)` int64; -1 where there are fewer.
-    """
-
-    queries: np.ndarray
-    rows: np.ndarray
+#: Kinds and build settings that `choose` tries for many vectors, the fastest first.
+_CANDIDATES: list[tuple[str, dict[str, Any]]] = [
+    ("hnsw", {}), ("hnsw", {"storage": "int8"}), ("ivf-pq", {}), ("int8", {}), ("binary", {}),
+]  # fmt: skip
 
 
-def exact_results(
-    source: VectorSource, queries: np.ndarray | None, *, progress: bool = False
-) -> ExactResults:
-    """Return the exact results to compare with.
+def choose(
+    source: Vectors, limit: int | None, target: float, queries: np.ndarray | None
+) -> tuple[str, dict[str, Any], str]:
+    """Choose a kind by the number of vectors, the memory it takes, and its recall on a sample.
 
     Args:
-        source: The vectors that are searched.
-        queries: Query vectors; default: generated ones (`made_queries`).
-        progress: Show a progress bar.
+        source: All vectors.
+        limit: Bytes that the index may take in memory; default no limit.
+        target: Recall@10 to reach.
+        queries: Query vectors; default generated ones.
+
+    Returns:
+        Kind, build settings, and the reason.
+
+    Raises:
+        MarError: No kind fits into the memory.
     """
-    if queries is None:
-        queries = made_queries(source)
-    queries = np.ascontiguousarray(queries[:MAX_RECALL_QUERIES], dtype=np.float32)
-    best = flat.top(
-        np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), RECALL_DEPTH
-    )
-    blocks = tqdm(
-        source.blocks(),
-        desc="exact results",
-        total=-(-len(source) // VECTORS_PER_READ),
-        unit="block",
-        disable=not progress,
-    )
-    for number, block in enumerate(blocks):
+    count, dim = len(source), source.dim
+    sizes = {
+        place: memory(kind, build_settings(kind, given, dim, count), dim, count)
+        for place, (kind, given) in enumerate([("exact", {}), *_CANDIDATES])
+    }
+    fitting = [place for place, size in sizes.items() if limit is None or size <= limit]
+    if not fitting:
+        raise MarError(
+            f"No kind of index of {count} vectors fits into {(limit or 0) / 1e6:.0f} MB; the smallest takes "
+            f"{min(sizes.values()) / 1e6:.0f} MB. Allow more memory, or encode fewer dimensions."
+        )
+    if fitting[0] == 0 and count * dim <= _FEW_VALUES:
+        return "exact", {}, f"exact: {count} vectors are compared within milliseconds"
+    sample = source.sample(_SAMPLE, 2)
+    part = Vectors([(sample, None)])
+    queries = made_queries(part) if queries is None else queries[:MAX_RECALL_QUERIES]
+    expected = flat.search(queries, sample, RECALL_DEPTH)[1]
+    tried = []
+    for place in fitting:
+        if place == 0:
+            continue
+        kind, given = _CANDIDATES[place - 1]
+        with tempfile.TemporaryDirectory() as name:
+            build_vectors(Path(name), kind, build_settings(kind, given, dim, len(sample)), part)
+            opened = VectorIndex(Path(name), kind, len(sample), dim)
+            reached = calibrate(opened.search, queries, expected, target, LADDERS[kind])
+        recall = reached[f"recall@{RECALL_DEPTH}"]
+        why = f"{kind} {given or ''}: recall@{RECALL_DEPTH} {recall} on a sample, {sizes[place] / 1e6:.0f} MB"
+        tried.append((recall, kind, given, why))
+        if reached["reached"]:
+            return kind, given, why
+    if not tried:
+        return "exact", {}, "exact: no other kind fits into the memory"
+    _, kind, given, why = max(tried, key=lambda one: one[0])
+    return kind, given, f"{why}, which is the nearest to {target}"
+
+
+def exact_rows(source: Vectors, queries: np.ndarray) -> np.ndarray:
+    """Return the best `RECALL_DEPTH` rows of each query, `(n, RECALL_DEPTH)` int64; -1: there are fewer."""
+    best, start = [], 0
+    for block in source.blocks():
         scores, rows = flat.search(queries, block, RECALL_DEPTH)
-        block_best = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
-        best = flat.merge([best, block_best], RECALL_DEPTH)
-    return ExactResults(queries, best[1])
+        best = [flat.merge([*best, (scores, np.where(rows >= 0, rows + start, -1))], RECALL_DEPTH)]
+        start += len(block)
+    return best[0][1]
 
 
-def made_queries(source: VectorSource) -> np.ndarray:
+def made_queries(source: Vectors) -> np.ndarray:
     """Generate query vectors from the vectors of a corpus, `(n, dim)` float32.
 
     A query is not a document: a graph has links from the corpus vectors themselves, so recall measured with
@@ -86,30 +122,39 @@ def made_queries(source: VectorSource) -> np.ndarray:
     rng = np.random.default_rng(1)
     count = min(MAX_RECALL_QUERIES, len(source))
     rows = [np.sort(rng.choice(len(source), count, replace=False)) for _ in range(3)]
-    start, first, second = (source.take(drawn).astype(np.float32) for drawn in rows)
+    start, first, second = (source[drawn] for drawn in rows)
     moved = start + SHIFT * (rng.permutation(first) - rng.permutation(second)) / np.float32(2**0.5)
     length, wanted = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (moved, start))
     return np.asarray(moved * (wanted / np.maximum(length, np.finfo(np.float32).tiny)), dtype=np.float32)
 
 
-def recall(searched: Searched, expected: ExactResults, settings: Mapping[str, int]) -> float:
-    """Return the share of the exact results that an index finds, as the mean over the queries."""
-    _, rows = searched.search(expected.queries, RECALL_DEPTH, settings=settings)
+def recall(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the share of the exact results that were found, as the mean over the queries.
+
+    Args:
+        found: Rows, `(n, k)`; -1 where there are fewer.
+        expected: Rows of exact search, `(n, k)`.
+    """
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
-        for row, exact in zip(rows, expected.rows, strict=True)
+        for row, exact in zip(found, expected, strict=True)
     ]
     return float(np.mean(shares))
 
 
 def calibrate(
-    searched: Searched, expected: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
+    search: Callable[[np.ndarray, int, Mapping[str, int]], tuple[Any, np.ndarray]],
+    queries: np.ndarray,
+    expected: np.ndarray,
+    target: float,
+    ladder: Sequence[Mapping[str, int]],
 ) -> dict[str, Any]:
-    """Return the cheapest settings that reach a recall on this index, otherwise the most thorough.
+    """Return the cheapest settings that reach a recall, otherwise the most thorough.
 
     Args:
-        searched: The index.
-        expected: Queries and their exact results.
+        search: Returns scores and rows for queries, a number of results and search settings.
+        queries: `(n, dim)` float32.
+        expected: Their exact results, see `exact_rows`.
         target: The recall.
         ladder: Search settings, from cheap to thorough.
 
@@ -119,7 +164,7 @@ def calibrate(
     measured = 0.0
     settings: Mapping[str, int] = {}
     for settings in ladder:
-        measured = recall(searched, expected, settings)
+        measured = recall(search(queries, RECALL_DEPTH, settings)[1], expected)
         if measured >= target:
             break
     return {
@@ -127,3 +172,71 @@ def calibrate(
         f"recall@{RECALL_DEPTH}": round(measured, 4),
         "reached": measured >= target,
     }
+
+
+def tune_effort(
+    index: str | Path,
+    queries: Sequence[str],
+    *,
+    encoder: QueryEncoder | str | Path | None = None,
+    query: str | None = None,
+    target: float | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Measure the search settings that a query encoder needs on an index, and store them in the index.
+
+    `mar search`, `mar serve` and `Searcher` then use them whenever they search with this encoder. Other
+    encoders keep the settings that the index was built with.
+
+    Args:
+        index: Folder of the index.
+        queries: Queries as users ask them; at most 1,000 of them are used.
+        encoder: See `Searcher.open`; default the model that encoded the documents.
+        query: See `Searcher.open`.
+        target: Recall@10 against exact search with the same vectors; default that of the build.
+        threads: Threads of the encoder.
+
+    Returns:
+        `query` (name of the encoder), `search` (the settings), `recall@10`, `reached`, `target`, `queries`
+        (how many), `before`: settings and recall of this encoder with the index's own settings.
+
+    Raises:
+        MarError: The index is exact or not a folder, there are no queries, or the encoder does not belong to
+            the index.
+    """
+    from mar_st.index.searcher import Searcher  # lazy: mar_st.online
+
+    opened = Index.open(index)
+    if not isinstance(opened, FolderIndex) or opened.kind == "exact":
+        raise MarError(
+            f"{index} is of kind {opened.kind} and has nothing to tune; a folder of another kind has."
+        )
+    if not queries:
+        raise MarError("There are no queries to measure with.")
+    target = float(opened.about["measured"]["target"]) if target is None else target
+    searcher = Searcher.open(
+        opened, opened.model_source() if encoder is None else encoder, query=query, threads=threads
+    )
+    origin = encoder_origin(searcher.encoder)
+    if origin is None:
+        raise MarError("The encoder has no digest, so tuned settings cannot be stored for it.")
+    count = min(MAX_EFFORT_QUERIES, len(queries))
+    chosen = np.linspace(0, len(queries) - 1, count).round().astype(int)
+    vectors = searcher.vectors([queries[place] for place in chosen])
+    expected = opened.exact(vectors, RECALL_DEPTH)
+
+    def search(given: np.ndarray, k: int, settings: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+        found = opened.find(given, k, None, settings)
+        rows = [[*keys, *[-1] * (k - len(keys))] for keys in found.keys]
+        return found.scores, np.array(rows, dtype=np.int64)
+
+    before = recall(search(vectors, RECALL_DEPTH, opened.settings)[1], expected)
+    entry = {
+        "query": encoder_name(searcher.encoder),
+        **calibrate(search, vectors, expected, target, LADDERS[opened.kind]),
+        "target": target,
+        "queries": len(vectors),
+    }
+    with locked(opened.folder, MarError):
+        keep_effort(opened.folder, origin, entry)
+    return {**entry, "before": {"search": opened.settings, f"recall@{RECALL_DEPTH}": round(before, 4)}}

@@ -1,0 +1,336 @@
+"""The vectors of one segment: kinds of index, how one is built, how much memory it needs, and its search.
+
+| kind | compares | in memory per vector |
+| --- | --- | --- |
+| `exact` | all vectors, float32 | 4 dim |
+| `int8` | all vectors, one byte per dimension (scalar quantizer) | dim |
+| `binary` | all vectors, one bit per dimension | dim / 8 |
+| `hnsw` | neighbours in a graph (Malkov 2018); float32 or int8 | 4 dim or dim, + 8.6 M |
+| `ivf-pq` | product codes in the nearest cells (Jégou, Douze, Schmid, 2011) | m + 8 |
+
+All but `exact` and `hnsw` with float32 keep the vectors in float16 beside the index. From this file, a search
+reads only the rows that it compares again (`rescore` times as many candidates as results). Every file is
+mapped into memory (`IO_FLAG_MMAP_IFC` of FAISS 1.15).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.errors import MarError
+from mar_st.files import finished, load_array, one_line
+from mar_st.index import flat
+from mar_st.index.flat import Mask, faiss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+VECTORS, INDEX, MEANS = "vectors.npy", "index.faiss", "means.npy"
+
+#: Vectors that are read at once.
+VECTORS_PER_READ = 8192
+
+#: If a filter leaves at most this many vectors, or this share, a search compares with all of them.
+BRUTE_ROWS, BRUTE_SHARE = 20_000, 0.05
+
+#: Maximum number of vectors that quantizers are trained on; per cell at most, and per centroid at least.
+_MAX_TRAINING, _TRAINED_PER_CELL, _TRAINED_PER_CENTROID = 131_072, 64, 39
+
+#: Build settings by kind; 0 means a number chosen for the vectors.
+BUILD: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "int8": {},
+    "binary": {},
+    "hnsw": {"M": 32, "efConstruction": 100, "storage": "float32"},
+    "ivf-pq": {"nlist": 0, "m": 0, "bits": 0},
+}
+
+#: Search settings by kind, from cheap to thorough.
+LADDERS: dict[str, list[dict[str, int]]] = {
+    "exact": [{}],
+    "int8": [{"rescore": again} for again in (1, 2, 4, 8)],
+    "binary": [{"rescore": again} for again in (3, 5, 10, 20, 40, 80, 160)],
+    "hnsw": [
+        {"ef": ef, "rescore": 2} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+    ],
+    "ivf-pq": [
+        {"nprobe": probes, "rescore": again}
+        for probes, again in (
+            (4, 5), (8, 5), (8, 10), (16, 10), (32, 10), (32, 20), (64, 20), (128, 20), (128, 50), (256, 50),
+            (512, 100),
+        )
+    ],
+}  # fmt: skip
+
+#: Largest value of float16.
+_FLOAT16_MAX = 65_504.0
+
+#: Length of a vector (float32) below which its squares lose digits.
+_SHORTEST = 1e-12
+
+
+def check_kind(kind: str, *more: str) -> None:
+    """Make sure that a kind exists.
+
+    Raises:
+        MarError: It does not.
+    """
+    if kind not in (*BUILD, *more):
+        raise MarError(f"Kinds of index are {', '.join((*BUILD, *more))}; got {kind!r}.")
+
+
+def build_settings(kind: str, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:
+    """Return the complete build settings of a kind for `count` vectors of `dim` dimensions.
+
+    Raises:
+        MarError: A setting is unknown, or does not fit the vectors.
+    """
+    check_kind(kind)
+    unknown = sorted(set(given) - set(BUILD[kind]))
+    if unknown:
+        raise MarError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(BUILD[kind]) or 'none'}.")
+    params = {**BUILD[kind], **given}
+    least = 1 if kind == "hnsw" else 0
+    for name, value in params.items():
+        if name != "storage" and (type(value) is not int or not least <= value <= 65_536):
+            raise MarError(f"{name} of {kind} is a whole number from {least} to 65536; got {value!r}.")
+    if kind == "hnsw" and (params["storage"] not in ("float32", "int8") or not 2 <= params["M"] <= 2048):
+        raise MarError("storage of hnsw is float32 or int8, and M from 2 to 2048.")
+    if kind == "ivf-pq":
+        enough = max(1, count // _TRAINED_PER_CENTROID)
+        params["nlist"] = min(params["nlist"] or cells(count), enough)
+        params["bits"] = min(params["bits"] or 8, max(1, enough.bit_length() - 1), 8)
+        params["m"] = params["m"] or next(m for m in range(max(1, dim // 4), 0, -1) if dim % m == 0)
+        if dim % params["m"]:
+            raise MarError(f"m must divide the {dim} dimensions of ivf-pq; got {params['m']}.")
+    return params
+
+
+def cells(count: int) -> int:
+    """Return the cells for `count` vectors: the power of two nearest to twice the square root of `count`."""
+    return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
+
+
+def memory(kind: str, params: Mapping[str, Any], dim: int, count: int) -> int:
+    """Return the bytes of a built index in memory, without documents and vectors for rescoring."""
+    if kind == "hnsw":
+        # FAISS stores 2 M links of the lowest level and M of each higher one, 4 bytes each.
+        return int(count * ((4 if params["storage"] == "float32" else 1) * dim + 8.6 * params["M"]))
+    if kind == "ivf-pq":
+        return int(count * (params["m"] + 8) + params["nlist"] * 4 * dim + 256 * 4 * dim)
+    return count * {"exact": 4 * dim, "int8": dim, "binary": -(-dim // 8)}[kind]
+
+
+class Vectors:
+    """Vectors of some sources, one after the other, as they are compared: float32 `(rows, dim)`.
+
+    Args:
+        parts: Arrays or folders of vectors, each with the rows to take of it; `None`: all.
+        normalise: Bring them to length 1.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Any, np.ndarray | None]], *, normalise: bool = False) -> None:
+        self.parts, self.normalise = list(parts), normalise
+        self.dim = int(parts[0][0][:1].shape[1])
+        counts = [len(source) if rows is None else len(rows) for source, rows in self.parts]
+        self._starts = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        taken = np.empty((len(rows), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        for number, (source, chosen) in enumerate(self.parts):
+            here = np.flatnonzero(numbers == number)
+            if len(here):
+                places = rows[here] - self._starts[number]
+                taken[here] = source[places if chosen is None else chosen[places]]
+        return unit(taken) if self.normalise else taken
+
+    def blocks(self, what: str = "", *, progress: bool = False) -> Iterator[np.ndarray]:
+        """Yield all vectors, `VECTORS_PER_READ` at a time, with a progress bar."""
+        starts = range(0, len(self), VECTORS_PER_READ)
+        for start in tqdm(starts, desc=what, unit="block", disable=not progress):
+            yield self[start : start + VECTORS_PER_READ]
+
+    def sample(self, count: int, seed: int) -> np.ndarray:
+        """Return at most `count` vectors, drawn uniformly."""
+        if len(self) <= count:
+            return self[:]
+        return self[np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return finite vectors normalised to length 1, float32; a vector of zeros does not change."""
+    vectors = np.asarray(vectors, dtype=np.result_type(vectors, np.float32))
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    if not ((lengths >= _SHORTEST) & np.isfinite(lengths)).all():  # squares are beyond the range of float32
+        vectors = vectors.astype(np.float64)
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)
+
+
+def build_vectors(
+    folder: Path, kind: str, params: Mapping[str, Any], source: Vectors, *, progress: bool = False
+) -> None:
+    """Write the vectors and the index of a segment; complete files are kept, so a killed build resumes.
+
+    Args:
+        folder: The segment's folder; it exists.
+        kind: Kind of index.
+        params: Complete build settings.
+        source: The vectors.
+        progress: Show progress bars.
+    """
+    in_graph = kind == "hnsw" and params["storage"] == "float32"
+    if not in_graph and not (folder / VECTORS).is_file():
+        dtype = "float32" if kind == "exact" else "float16"
+        with finished(folder / VECTORS) as part:
+            array = np.lib.format.open_memmap(part, "w+", dtype, (len(source), source.dim))
+            start = 0
+            for block in source.blocks("vectors", progress=progress):
+                # Products of such vectors would overflow anyway; clipped they stay the largest.
+                values = block if kind == "exact" else block.clip(-_FLOAT16_MAX, _FLOAT16_MAX)
+                array[start : start + len(block)] = values
+                start += len(block)
+            array.flush()
+    if kind == "exact" or (folder / INDEX).is_file():
+        return
+    index, means = _untrained(kind, params, source.dim), None
+    if kind == "binary":
+        means = source.sample(_MAX_TRAINING, 0).mean(axis=0, dtype=np.float64).astype(np.float32)
+        np.save(folder / MEANS, means)
+    elif not index.is_trained:
+        training = source.sample(_MAX_TRAINING, 0)
+        # A code has two centroids or more, so one vector alone is trained on twice.
+        index.train(training if len(training) > 1 else np.repeat(training, 2, axis=0))
+    for block in source.blocks(kind, progress=progress):
+        index.add(block if means is None else _bits(block, means))
+    try:
+        with finished(folder / INDEX) as part:
+            (faiss().write_index if means is None else faiss().write_index_binary)(index, str(part))
+    except RuntimeError as error:  # FAISS has one type for all errors
+        raise MarError(f"{folder / INDEX} cannot be written ({one_line(error)}). Free disk space.") from error
+
+
+def _untrained(kind: str, params: Mapping[str, Any], dim: int) -> Any:
+    if kind == "binary":
+        return faiss().IndexBinaryFlat(-(-dim // 8) * 8)
+    factory = {
+        "int8": "SQ8",
+        "hnsw": f"HNSW{params.get('M')},{'Flat' if params.get('storage') == 'float32' else 'SQ8'}",
+        "ivf-pq": f"IVF{params.get('nlist')},PQ{params.get('m')}x{params.get('bits')}",
+    }[kind]
+    index = faiss().index_factory(dim, factory, faiss().METRIC_INNER_PRODUCT)
+    if kind == "hnsw":
+        index.hnsw.efConstruction = params["efConstruction"]
+    if kind == "ivf-pq":
+        index.cp.max_points_per_centroid = _TRAINED_PER_CELL
+    return index
+
+
+def _bits(vectors: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return one bit per dimension, set where the value is above its mean, `(n, dim / 8)` uint8.
+
+    Vectors of text encoders share a direction, so signs of uncentred values would carry little information.
+    """
+    return np.packbits(vectors > means, axis=1, bitorder="little")
+
+
+class VectorIndex:
+    """The built index of one segment's vectors, mapped into memory; safe to search from several threads.
+
+    Args:
+        folder: The segment's folder.
+        kind: Kind of index.
+        count: Number of vectors.
+        dim: Dimensions of the vectors.
+
+    Attributes:
+        vectors: Vectors that scores are computed with, `(count, dim)` float32 or float16.
+
+    Raises:
+        MarError: A file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path, kind: str, count: int, dim: int) -> None:
+        self.kind = kind
+        self._index: Any = None
+        try:
+            if kind == "binary":
+                self._index = faiss().read_index_binary(str(folder / INDEX), faiss().IO_FLAG_MMAP_IFC)
+                self._means = load_array(folder / MEANS)
+            elif kind != "exact":
+                self._index = faiss().read_index(str(folder / INDEX), faiss().IO_FLAG_MMAP_IFC)
+            if (folder / VECTORS).is_file():
+                # As a plain array: slices of numpy.memmap cost microseconds each.
+                self.vectors: np.ndarray = load_array(folder / VECTORS, mapped=True).view(np.ndarray)
+            else:
+                storage = faiss().downcast_index(self._index.storage)
+                values = faiss().rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d)
+                self.vectors = values.reshape(storage.ntotal, storage.d)
+        except (OSError, RuntimeError, ValueError, AttributeError) as error:
+            raise MarError(f"{folder} is damaged ({one_line(error)}). Build the index again.") from error
+        held = count if self._index is None else self._index.ntotal
+        if self.vectors.shape != (count, dim) or held != count or not self.vectors.flags.c_contiguous:
+            raise MarError(
+                f"{folder} does not hold {count} vectors of {dim} dimensions. Build the index again."
+            )
+
+    def search(
+        self,
+        queries: np.ndarray,
+        k: int,
+        settings: Mapping[str, int] | None = None,
+        *,
+        mask: Mask | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best `k` rows for each query.
+
+        Args:
+            queries: `(queries, dim)` float32, C-contiguous.
+            k: Rows per query.
+            settings: Search settings, see `LADDERS`; default thorough ones.
+            mask: Rows that may be found; default all.
+
+        Returns:
+            Scores, float32, and rows, int64, `(queries, k)`, by descending score; -inf and -1 where there are
+            fewer.
+        """
+        total = len(self.vectors)
+        few = mask is not None and mask.count <= max(BRUTE_ROWS, k, int(BRUTE_SHARE * total))
+        if self.kind == "exact" or few:
+            return flat.search(queries, self.vectors, k, mask=mask)
+        wanted = {**LADDERS[self.kind][-1], **(settings or {})}
+        rescored = self.vectors.dtype == np.float16  # a graph of float32 has the scores already
+        count = min(total, k * wanted["rescore"] if rescored else k)
+        params = self._parameters(count, mask, wanted)
+        given = _bits(queries, self._means) if self.kind == "binary" else queries
+        scores, rows = self._index.search(given, count, params=params)
+        if rescored:
+            scores, rows = flat.rescore(queries, self.vectors, rows, k)
+        else:
+            scores, rows = flat.top(np.where(rows >= 0, scores, -np.inf).astype(np.float32), rows, k)
+        short = np.flatnonzero(rows[:, min(k, total if mask is None else mask.count) - 1] < 0)
+        if len(short):  # the graph or the cells ran out before k were found
+            scores[short], rows[short] = flat.search(queries[short], self.vectors, k, mask=mask)
+        return scores, rows
+
+    def _parameters(self, count: int, mask: Mask | None, wanted: Mapping[str, int]) -> Any:
+        chosen = {} if mask is None else {"sel": mask.selector()}
+        if self.kind == "hnsw":  # the effort grows with a filter, which drops most of the nodes of a walk
+            share = 1.0 if mask is None else mask.count / len(self.vectors)
+            ef = min(int(max(wanted["ef"], count * 3 // 2) / share), len(self.vectors))
+            return faiss().SearchParametersHNSW(efSearch=ef, **chosen)
+        if self.kind == "ivf-pq":
+            nprobe = min(wanted["nprobe"], self._index.nlist)
+            return faiss().SearchParametersIVF(nprobe=nprobe, **chosen)
+        return faiss().SearchParameters(**chosen)
