@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from mar_st.commands import index
 from mar_st.commands import train as training
 from mar_st.commands.align import align
 from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import EncodeCommand, encode
 from mar_st.commands.encode import shown as encoded
-from mar_st.commands.index import index_build, index_info, index_update
-from mar_st.commands.index_match import index_match
-from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
 from mar_st.commands.mine import shown as mined
 from mar_st.commands.model import InfoSettings, PushSettings, as_json, info, push
-from mar_st.commands.search import search
+from mar_st.commands.search import SearchSettings, found, search
 from mar_st.commands.trim import TrimSettings, trim
 from mar_st.commands.trim import as_text as trimmed
 from mar_st.commands.version import Version
@@ -26,11 +24,10 @@ from mar_st.serve import run as serve
 
 app = application("mar", "Train, encode, index and serve asymmetric models for medical text retrieval.")
 indexes = application("index", "Build, change, tune and inspect indexes.")
-indexes.command("build")(index_build)
-indexes.command("update")(index_update)
-indexes.command("tune")(index_tune)
-indexes.command("match")(index_match)
-indexes.command("info")(index_info)
+command(indexes, "build", index.IndexBuild, index.index_build, show=index.shown)
+command(indexes, "update", index.IndexUpdate, index.index_update, show=index.shown)
+command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
+command(indexes, "info", index.IndexInfo, index.index_info, show=index.described)
 
 
 @app.callback()
@@ -47,7 +44,7 @@ app.command("cross-encoder")(cross_encoder)
 command(app, "mine", MineSettings, mine, show=mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)
-app.command()(search)
+command(app, "search", SearchSettings, search, show=found)
 command(app, "trim", TrimSettings, trim, show=trimmed)
 command(app, "export", ExportSettings, export, show=exported)
 command(app, "serve", ServeSettings, serve)

@@ -1,4 +1,4 @@
-"""`mar index build` builds an index, `update` changes one, `tune` measures search settings, `info` shows it."""
+"""`mar index`: `build` builds an index, `update` changes one, `tune` measures settings, `info` shows it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class IndexTune(Settings):
     query_encoder: tuple[str, ...] = Field(
         (), description="Name of a query encoder in the model, e.g. query-lookup; may be repeated."
     )
-    recall: float | None = Field(None, gt=0, le=1, description="Recall@10 to reach; default: as in the build.")
+    recall: float | None = Field(
+        None, gt=0, le=1, description="Recall@10 to reach; default: as in the build."
+    )
     threads: int | None = Field(None, ge=1, description="Threads of the encoder; default: all processors.")
 
 
@@ -190,8 +192,8 @@ def shown(done: Mapping[str, Any]) -> str:
 def tuned(efforts: list[dict[str, Any]]) -> str:
     """Return tuned settings as lines."""
     return "\n".join(
-        f"{effort['query'] or 'encoder'}: {effort['search']} finds {effort['recall@10']:.4f} of the exact results "
-        f"of {effort['queries']} queries; the index's own {effort['before']['search']} finds "
+        f"{effort['query'] or 'encoder'}: {effort['search']} finds {effort['recall@10']:.4f} of the exact "
+        f"results of {effort['queries']} queries; the index's own {effort['before']['search']} finds "
         f"{effort['before']['recall@10']:.4f}"
         for effort in efforts
     )
@@ -228,7 +230,9 @@ def _lines(path: Path | None) -> Iterator[str]:
     try:
         yield from filter(str.strip, path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise MarError(f"{path} cannot be read ({error}). Give a text file with an id on each line.") from error
+        raise MarError(
+            f"{path} cannot be read ({error}). Give a text file with an id on each line."
+        ) from error
 
 
 def _say(line: str) -> None:

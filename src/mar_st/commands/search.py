@@ -19,7 +19,9 @@ class SearchSettings(Settings):
     """Settings of `mar search`."""
 
     index: Annotated[str, Argument()] = Field(description="Folder of the index, or its milvus: address.")
-    query: Annotated[str | None, Argument()] = Field(None, description="Text of the query, or give --queries.")
+    query: Annotated[str | None, Argument()] = Field(
+        None, description="Text of the query, or give --queries."
+    )
     encoder: str | None = Field(
         None, description="Query encoder: exported folder, model, or mar-mini; default: the index's model."
     )
@@ -106,7 +108,9 @@ def found(result: Mapping[str, Any]) -> str:
 
     if "hits" not in result:
         return "\n".join(
-            f"{name:12} {value:.5f}" if isinstance(value, float) and name != "queries" else f"{name:12} {value:.0f}"
+            f"{name:12} {value:.5f}"
+            if isinstance(value, float) and name != "queries"
+            else f"{name:12} {value:.0f}"
             for name, value in result.items()
         )
     lines = [] if result["hits"] else ["nothing was found"]

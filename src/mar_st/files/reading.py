@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tokenize
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +128,7 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
         EOFError,
         SyntaxError,
         tokenize.TokenError,
+        zipfile.BadZipFile,
         TypeError,
         ArithmeticError,
         MemoryError,

@@ -167,8 +167,6 @@ class _Server:
         return as_json(
             {
                 "hits": [hit.to_json() for hit in hits],
-                # The threshold does not apply to vectors from other encoders.
-                "match": engine.searcher.match(hits) if body.vector is None else None,
                 "timing": {
                     "encode_ms": _ms(encoded - started),
                     "search_ms": _ms(now - encoded),
@@ -275,7 +273,6 @@ class _Server:
                 "model": self.name,
                 "query_encoder": engine.query,
                 "effort": engine.searcher.effort,
-                "match": engine.searcher.calibrated,
                 "documents": len(engine.index),
                 "dim": engine.index.dim,
                 "fields": dict(engine.index.fields),

@@ -18,7 +18,7 @@ from mar_st.serve.guard import bad
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.index import Hits
+    from mar_st.index import Hit
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.schemas import SearchRequest
@@ -134,17 +134,17 @@ class Engine:
         limits: dict[str, Any] = {"max_queue": settings.max_queue, "observe": metrics.observer("search")}
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
 
-    async def search(self, request: SearchRequest, vector: np.ndarray, deadline: float) -> Hits:
+    async def search(self, request: SearchRequest, vector: np.ndarray, deadline: float) -> list[Hit]:
         """Return the hits for a vector, computed together with those of others who ask the same way."""
         large = request.k > SMALL_HITS or request.rerank
         batcher = self._large if large else self._small
         where = parse_filter(request.where)
         key = (request.k, where, request.hybrid, request.rerank, request.query is None)
         future = batcher.submit([Search(request, vector, deadline)], deadline=deadline, key=key)
-        hits: Hits = (await asyncio.wrap_future(future))[0]
+        hits: list[Hit] = (await asyncio.wrap_future(future))[0]
         return hits
 
-    def _search(self, batch: list[Search]) -> list[Hits]:
+    def _search(self, batch: list[Search]) -> list[list[Hit]]:
         first = batch[0].request
         texts = None if first.query is None else [search.request.query or "" for search in batch]
         return self.searcher.search_vectors(

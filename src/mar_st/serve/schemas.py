@@ -97,14 +97,9 @@ class Timing(BaseModel):
 
 
 class SearchResponse(BaseModel):
-    """Response of `/search`.
-
-    `match` says whether the nearest document is near enough to be an answer; it is null without a calibrated
-    query encoder.
-    """
+    """Response of `/search`."""
 
     hits: list[SearchHit]
-    match: Literal["good", "doubtful"] | None
     timing: Timing
     truncated: bool
 

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.index import flat
-from mar_st.index.registry import kind_of
-from mar_st.index.source import RowsSource
-from mar_st.index.tune import RECALL_DEPTH, ExactResults, calibrate
+from mar_st.index.tune import RECALL_DEPTH, calibrate
+from mar_st.index.vectors import LADDERS, VectorIndex, Vectors, build_settings, build_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mar_st.index.kind import IndexKind
 
 #: Share of the exact ten nearest documents that must be found.
 TARGET_RECALL = 0.99
@@ -43,7 +41,7 @@ class Graph:
         params: Build settings.
     """
 
-    searchable: IndexKind
+    searchable: VectorIndex
     vectors: np.ndarray
     params: dict[str, Any]
 
@@ -60,9 +58,7 @@ class Graph:
             np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MAX_QUERIES
         )
         _, rows = flat.search(sampled, self.vectors, RECALL_DEPTH)
-        calibrated = calibrate(
-            self.searchable, ExactResults(sampled, rows), TARGET_RECALL, self.searchable.LADDER
-        )
+        calibrated = calibrate(self.searchable.search, sampled, rows, TARGET_RECALL, LADDERS["hnsw"])
         return {"ef": calibrated.pop("search")["ef"], **calibrated}
 
     def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
@@ -94,12 +90,10 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
 
     vectors = _distinct(np.concatenate([np.asarray(part, dtype=np.float32) for part in documents]))
     vectors = _drawn(vectors, MAX_DOCUMENTS)
-    kind = kind_of("hnsw")
-    params = kind.settings({}, vectors.shape[1], len(vectors))
+    params = build_settings("hnsw", {}, vectors.shape[1], len(vectors))
     with tempfile.TemporaryDirectory() as name:
-        source = RowsSource([(vectors, np.arange(len(vectors)))])
-        kind.construct(Path(name), source, params, progress=False)
-        yield Graph(kind(Path(name)), vectors, params)
+        build_vectors(Path(name), "hnsw", params, Vectors([(vectors, None)]))
+        yield Graph(VectorIndex(Path(name), "hnsw", *vectors.shape), vectors, params)
 
 
 def _distinct(vectors: np.ndarray) -> np.ndarray:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import typer
+from typer.testing import CliRunner
 
 from mar_st import MAR
-from mar_st.commands.search import search
+from mar_st.cli import app
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import IndexingError, build_index
+from mar_st.index import build_index
 from mar_st.model.digest import space_of
 from mar_st.model.names import model_folder
 
@@ -52,66 +53,46 @@ def data(tmp_path_factory):
     return root, corpus, texts, scores
 
 
-def test_one_query_prints_its_hits(data, capsys):
+def run(*words: Any) -> Any:
+    result = CliRunner().invoke(app, ["search", *map(str, words)])
+    if isinstance(result.exception, MarError):
+        raise result.exception
+    return result
+
+
+def test_one_query_prints_its_hits(data):
     root, corpus, texts, scores = data
-    search(str(root / "index"), texts[0], k=3, as_json=True)
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["match"] is None
-    hits = answer["hits"]
+    hits = json.loads(run(root / "index", texts[0], "-k", 3, "--json").stdout)["hits"]
     best = np.argsort(-scores[0])[:3]
     assert [hit["id"] for hit in hits] == [corpus[row]["_id"] for row in best]
     assert [hit["score"] for hit in hits] == pytest.approx(scores[0][best], abs=1e-4)
-    search(str(root / "index"), texts[0], encoder="mar-mini", k=3, hybrid=True, where="department=外科")
-    out = capsys.readouterr().out
+    words = ("--encoder", "mar-mini", "-k", 3, "--hybrid", "--where", "department=外科")
+    out = run(root / "index", texts[0], *words).stdout
     assert "department=外科" in out
     assert "department=内科" not in out
     assert "[dense" in out
 
 
-def test_the_suffix_decides_the_form_of_a_run(data, capsys):
-    from mar_st.data.trec import read_run
-
-    root, corpus, _, _ = data
-    for file in ("run.trec", "run.json"):
-        search(
-            str(root / "index"),
-            queries=str(root / "queries.jsonl"),
-            out=root / "forms" / file,
-            k=5,
-            as_json=True,
-        )
-    lines = (root / "forms" / "run.trec").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 100
-    assert all(len(line.split()) == 6 and line.split()[1] == "Q0" for line in lines)
-    run = read_run(root / "forms" / "run.trec", documents={one["_id"] for one in corpus})
-    assert run == json.loads((root / "forms" / "run.json").read_text(encoding="utf-8"))
-    with pytest.raises(MarError, match="the suffix decides"):
-        search(str(root / "nowhere"), queries="none.jsonl", out=root / "run.txt")
-
-
-def test_a_run_is_written_and_scored(data, capsys):
+def test_a_run_is_written_as_its_suffix_says_and_scored(data):
     import pytrec_eval
 
+    from mar_st.data.trec import read_run
+
     root, corpus, _, scores = data
-    search(
-        str(root / "index"),
-        queries=str(root / "queries.jsonl"),
-        out=root / "runs" / "run.json",
-        qrels=root / "test.tsv",
-        as_json=True,
-    )
-    printed = json.loads(capsys.readouterr().out)
-    run = json.loads((root / "runs" / "run.json").read_text())
-    assert len(run) == 20
-    assert all(len(results) == 100 for results in run.values())
+    for file in ("run.trec", "run.json"):
+        words = ("--queries", root / "queries.jsonl", "--out", root / "runs" / file)
+        printed = json.loads(run(root / "index", *words, "--qrels", root / "test.tsv", "--json").stdout)
+    names = [one["_id"] for one in corpus]
+    results = json.loads((root / "runs" / "run.json").read_text(encoding="utf-8"))
+    assert read_run(root / "runs" / "run.trec", documents=set(names)) == results
+    assert [len(one) for one in results.values()] == [100] * 20
     qrels = {}
     for line in (root / "test.tsv").read_text().splitlines()[1:]:
         query, document, grade = line.split()
         qrels.setdefault(query, {})[document] = int(grade)
-    names = [one["_id"] for one in corpus]
     whole = {
         query: dict(zip(names, row.astype(float).tolist(), strict=True))
-        for query, row in zip(run, scores, strict=True)
+        for query, row in zip(results, scores, strict=True)
     }
     measured = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"}).evaluate(whole)
     for shown, name in (("ndcg@10", "ndcg_cut_10"), ("recall@100", "recall_100")):
@@ -119,25 +100,22 @@ def test_a_run_is_written_and_scored(data, capsys):
     assert printed["ndcg@10"] > 0.5
 
 
-def test_options_that_do_not_go_together_are_refused(data):
+def test_options_that_do_not_go_together_are_refused(data, tmp_path):
     root, *_ = data
-    for options in ({}, {"query": "x", "queries": "y"}, {"query": "x", "out": root / "run.json"}):
-        with pytest.raises(typer.BadParameter, match="quer"):
-            search(str(root / "index"), **options)
-    with pytest.raises(typer.BadParameter, match="--rerank-top requires --rerank"):
-        search(str(root / "index"), "x", rerank_top=5)
-    with pytest.raises(IndexingError, match="not an index"):
-        search(str(root), "x")
-
-
-@pytest.mark.parametrize("blank", ["", " \u3000\n"])
-def test_a_blank_query_is_refused(data, blank):
-    with pytest.raises(typer.BadParameter, match="the query is blank"):
-        search(str(data[0] / "index"), blank)
-
-
-def test_an_index_that_names_no_model_needs_an_encoder(data, tmp_path):
+    index = root / "index"
+    for words in (
+        (),
+        ("x", "--queries", "y"),
+        ("x", "--out", root / "run.json"),
+        ("x", "--rerank-top", 5),
+        (" \u3000\n",),
+    ):
+        assert run(index, *words).exit_code == 2
+    with pytest.raises(MarError, match="suffix"):
+        run(root / "nowhere", "--queries", "none.jsonl", "--out", root / "run.txt")
+    with pytest.raises(MarError, match="not an index"):
+        run(root, "x")
     folder = write_vectors(tmp_path / "vectors", ["a"], np.ones((1, 128), np.float32))
     build_index(folder, tmp_path / "index", kind="exact", progress=False)
-    with pytest.raises(IndexingError, match="Give --encoder"):
-        search(str(tmp_path / "index"), "x")
+    with pytest.raises(MarError, match="Give --encoder"):
+        run(tmp_path / "index", "x")

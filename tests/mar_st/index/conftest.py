@@ -80,6 +80,17 @@ def make_library(folder: Path, count: int = 1200, dim: int = 32, start: int = 0,
     return Library(folder / "vectors", corpus, entries, vectors, clustered(20, dim, seed=7))
 
 
+def part(folder: Path, numbers: Any, dim: int = 32, seed: int = 1, change: str = "") -> Library:
+    """A folder of vectors and a corpus of some documents."""
+    folder.mkdir()
+    entries = [{**entry(number), "text": entry(number)["text"] + change} for number in numbers]
+    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in entries]
+    (folder / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
+    vectors = clustered(len(entries), dim, seed)
+    write_vectors(folder / "vectors", [one["_id"] for one in entries], vectors, space="a" * 64)
+    return Library(folder / "vectors", folder / "corpus.jsonl", entries, vectors, clustered(20, dim, seed=7))
+
+
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return make_library(tmp_path_factory.mktemp("library"))
@@ -104,42 +115,25 @@ def closed_channels():
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Address of a server: that in MAR_TEST_MILVUS, or one of the package `milvus`, whose 2.3 is old."""
-    given = os.environ.get("MAR_TEST_MILVUS")
-    if given:
-        yield given
-        return
-    embedded = pytest.importorskip("milvus", reason="no server: set MAR_TEST_MILVUS, or pip install milvus")
-    running = embedded.MilvusServer()
-    running.set_base_dir(str(tmp_path_factory.mktemp("server")))
-    running.start()
-    yield f"http://127.0.0.1:{running.listen_port}"
-    running.stop()
-
-
-@pytest.fixture(scope="module", params=["lite", pytest.param("server", marks=pytest.mark.slow)])
-def address(request, tmp_path_factory):
-    """Names of new collections, in Milvus Lite and on a server."""
+def address(tmp_path_factory):
+    """Names of new collections in Milvus Lite, or on the server in MAR_TEST_MILVUS."""
     import pymilvus
-    from milvus_lite.server_manager import server_manager_instance
 
-    numbers = count()
-    if request.param == "lite":
+    numbers, server = count(), os.environ.get("MAR_TEST_MILVUS")
+    if server is None:
+        from milvus_lite.server_manager import server_manager_instance
+
         path = tmp_path_factory.mktemp("milvus") / "index.db"
         yield lambda: f"milvus:{path}/test_{next(numbers)}"
         server_manager_instance.release_server(str(path))
         return
-    uri = request.getfixturevalue("server")
-    client = pymilvus.MilvusClient(uri)
     made = []
 
     def name():
         made.append(f"test_{os.getpid()}_{next(numbers)}")
-        return f"milvus:{uri}/{made[-1]}"
+        return f"milvus:{server}/{made[-1]}"
 
     yield name
+    client = pymilvus.MilvusClient(server)
     for collection in made:
-        for unneeded in (collection, f"{collection}_unfinished"):
-            if client.has_collection(unneeded):
-                client.drop_collection(unneeded)
+        client.drop_collection(collection)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from mar_st.encode import Entry
 from mar_st.index import FilterError, parse_filter
-from mar_st.index.documents import Documents, DocumentWriter, Stored
+from mar_st.index.documents import Documents, write_documents
 
 FIELDS = {
     "department": "string",
-    "year": "integer",
+    "year": "number",
     "score": "number",
     "checked": "boolean",
     "date": "string",
@@ -24,11 +25,11 @@ ROWS = [
 
 @pytest.fixture
 def documents(tmp_path):
-    writer = DocumentWriter(tmp_path)
-    for number, metadata in enumerate(ROWS):
-        writer.add(Stored(str(number), "", "text", metadata))
-    assert writer.close() == FIELDS
-    return Documents(tmp_path)
+    write_documents(tmp_path, (Entry(str(number), "", "text", row) for number, row in enumerate(ROWS)))
+    written = Documents(tmp_path)
+    assert written.types == FIELDS
+    assert [written[number] for number in range(5)] == [Entry(str(n), "", "text", ROWS[n]) for n in range(5)]
+    return written
 
 
 @pytest.mark.parametrize(
@@ -80,16 +81,16 @@ def test_the_order_of_conditions_does_not_change_a_filter():
         ({"year": {}}, "takes gte"),
         ({"year": {"above": 3}}, "'above'"),
         ({"year": []}, "lists 0 values"),
-        ({"year": None}, "None"),
+        ({"year": None}, "NoneType"),
         ({"year": float("nan")}, "nan"),
         ({"year": {"gt": [1]}}, "'year' is compared with a value of type list"),
-        ({"year": [1, None]}, "'year' is compared with None"),
-        ({"year": 2**70}, "compared with"),
-        ({"year": 2**63}, "compared with"),
-        ({"year": -(2**63) - 1}, "compared with"),
-        ({"department": "a\ud800"}, "is not valid Unicode"),
-        ({"": 1}, "must be strings"),
-        ({3: 1}, "must be strings"),
+        ({"year": [1, None]}, "'year' is compared with a value of type NoneType"),
+        ({"year": 10**400}, "compared with"),
+        ({"department": "a\ud800"}, "compared with"),
+        ("department=\udc91", "compared with"),
+        ({"": 1}, "are strings"),
+        ({3: 1}, "are strings"),
+        ({"y" * 1001: 1}, "of 1 to 1000 characters"),
         ({str(number): 1 for number in range(65)}, "at most 64"),
         ({"year": list(range(10_001))}, "10001 values"),
         ("year", "not a condition"),
@@ -103,7 +104,7 @@ def test_the_order_of_conditions_does_not_change_a_filter():
     ],
 )
 def test_bad_filters_are_refused(where, message):
-    with pytest.raises(FilterError, match=message.replace("[", r"\[")):
+    with pytest.raises(FilterError, match=message):
         parse_filter(where)
 
 
@@ -124,32 +125,16 @@ def test_the_largest_filter_is_accepted():
 
 
 @pytest.mark.parametrize(
-    ("where", "impossible"),
-    [
-        ({"year": 2.5}, True),
-        ({"year": [2.5, 2]}, False),
-        ({"year": {"gt": 2**63 - 1}}, True),
-        ({"year": {"gte": 2**63 - 1}}, False),
-        ({"year": {"lt": -(2**63)}}, True),
-        ({"department": "x", "year": 2.5}, True),
-        ({"department": "x"}, False),
-    ],
-)
-def test_filters_that_no_document_can_match_are_marked_impossible(where, impossible):
-    assert parse_filter(where).typed(FIELDS).impossible is impossible
-
-
-@pytest.mark.parametrize(
     ("where", "message"),
     [
         ({"departmnt": "x"}, "Did you mean 'department'"),
         ({"colour": "x"}, "It has checked, date, department, score, year"),
-        ({"year": "2020"}, "of type integer"),
+        ({"year": "2020"}, "of type number"),
         ({"department": 3}, "of type string"),
         ({"checked": 1}, "of type boolean"),
-        ({"year": True}, "of type integer"),
+        ({"year": True}, "of type number"),
         ({"checked": {"gt": True}}, "cannot be filtered by a range"),
-        ("year=soon", "of type integer"),
+        ("year=soon", "of type number"),
         ("checked=maybe", "of type boolean"),
     ],
 )
@@ -158,76 +143,14 @@ def test_filters_that_do_not_fit_the_index_are_refused(where, message):
         parse_filter(where).typed(FIELDS)
 
 
-LARGE = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 123456789012345678, 123456789012345679, 2**63 - 1, -(2**63)]
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("large")
-    writer = DocumentWriter(folder)
-    for number, value in enumerate(LARGE):
-        writer.add(Stored(str(number), "", "", {"number": value, "mixed": value}))
-    writer.add(Stored("without", "", "", {"mixed": 0.5}))
-    assert writer.close() == {"number": "integer", "mixed": "number"}
-    return Documents(folder)
-
-
-def passing(documents, where):
-    typed = parse_filter(where).typed({"number": "integer", "mixed": "number"})
-    assert typed.typed({"number": "integer", "mixed": "number"}) == typed
-    return documents.mask(typed).nonzero()[0].tolist()
-
-
-@pytest.mark.parametrize("value", LARGE)
-def test_every_integer_of_64_bits_finds_itself(large, value):
-    place = LARGE.index(value)
-    assert passing(large, {"number": value}) == [place]
-    assert passing(large, {"number": [value, 0.5, 1e300]}) == [place]
-    assert passing(large, f"number={value}") == [place]
-    assert passing(large, {"number": {"gte": value, "lte": value}}) == [place]
-    # In a field with fractions, integers are rounded like those of the documents.
-    assert place in passing(large, {"mixed": value})
-
-
-BOUNDS = [*LARGE, 2.5, -2.5, 9007199254740993.0, 1e18 + 0.0, 9.3e18, -9.3e18, 1e300, -1e300, 2.0**63]
-
-
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_bounds_of_integers_may_be_any_number(large, bound):
-    for name in ("gt", "gte", "lt", "lte"):
-        wanted = [
-            place
-            for place, value in enumerate(LARGE)
-            # Python compares integers and floats by their true values.
-            if {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name]
-        ]
-        assert passing(large, {"number": {name: bound}}) == wanted, name
-
-
-def test_text_beyond_64_bits_finds_nothing_or_all(large):
-    everything = list(range(len(LARGE)))
-    assert passing(large, "number=99999999999999999999") == []
-    assert passing(large, "number<=" + "9" * 300) == everything
-    assert passing(large, "number>-99999999999999999999") == everything
-    with pytest.raises(FilterError, match="of type integer"):
-        passing(large, "number<" + "9" * 5000)
-
-
 def test_negative_zero_equals_zero(tmp_path):
     """Both filters are equal, so an open index remembers one result for both."""
-    writer = DocumentWriter(tmp_path)
-    for number, score in enumerate([0.0, -0.0, 1.5]):
-        writer.add(Stored(str(number), "", "text", {"score": score}))
-    assert writer.close() == {"score": "number"}
+    rows = enumerate([0.0, -0.0, 1.5])
+    write_documents(tmp_path, (Entry(str(number), "", "text", {"score": score}) for number, score in rows))
     documents = Documents(tmp_path)
     for where in ({"score": 0}, {"score": -0.0}, {"score": [-0.0, 7]}, "score=-0", "score=0|-0.0"):
         typed = parse_filter(where).typed({"score": "number"})
         assert documents.mask(typed).tolist() == [True, True, False]
-
-
-def test_a_line_with_half_of_a_surrogate_pair_is_refused():
-    with pytest.raises(FilterError, match="not valid Unicode"):
-        parse_filter("department=\udc91")
 
 
 def test_long_names_and_values_are_cut_in_messages():
@@ -245,11 +168,15 @@ def test_long_names_and_values_are_cut_in_messages():
         "y" * 10**6 + "=1",
     ):
         with pytest.raises(FilterError) as caught:
-            parse_filter(where).typed({"year": "integer"})
+            parse_filter(where).typed({"year": "number"})
         assert len(str(caught.value)) < 300
 
 
-def test_a_name_of_more_than_a_thousand_characters_is_refused():
-    for where in ({"y" * 1001: 1}, "y" * 1001 + "=1"):
-        with pytest.raises(FilterError, match="has 1001 characters; at most 1000"):
-            parse_filter(where)
+def test_odd_values_of_a_field_of_numbers_pass_no_comparison_and_are_kept(tmp_path):
+    rows = [{"year": "unknown" if number == 5 else 2000 + number} for number in range(20)]
+    write_documents(tmp_path, (Entry(str(number), "", "x", row) for number, row in enumerate(rows)))
+    documents = Documents(tmp_path)
+    assert documents.types == {"year": "number"}
+    passed = documents.mask(parse_filter("year>=2004,year<2008").typed(documents.types))
+    assert passed.nonzero()[0].tolist() == [4, 6, 7]
+    assert documents[5].metadata == {"year": "unknown"}

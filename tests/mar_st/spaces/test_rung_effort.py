@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.index import flat
-from mar_st.index.registry import kind_of
+from mar_st.index.vectors import LADDERS
 from mar_st.spaces import rung_effort
 from mar_st.spaces.rung_effort import graph_of
 from tests.mar_st.index.conftest import clustered, one_faiss_thread  # noqa: F401 -- fixture
@@ -33,11 +33,11 @@ def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monk
     with graph_of([documents[:2500], documents[2500:]]) as graph:
         report = graph.effort([queries[:100], queries[100:]])
         assert report["reached"]
-        steps = [step["ef"] for step in kind_of("hnsw").LADDER]
+        steps = [step["ef"] for step in LADDERS["hnsw"]]
         assert report["ef"] > steps[0]
         shares = []
         for ef in (steps[steps.index(report["ef"]) - 1], report["ef"]):
-            rows = graph.searchable.search(queries, 10, settings={"ef": ef})[1]
+            rows = graph.searchable.search(queries, 10, {"ef": ef})[1]
             shares.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
         assert shares[0] < 0.999 <= shares[1]
         assert report["recall@10"] == pytest.approx(shares[1], abs=1e-4)

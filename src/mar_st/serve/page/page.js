@@ -84,7 +84,6 @@ function say(content, bad = false, detail = "") {
 /** Removes the results of the last search. */
 function clear() {
   find("hits").replaceChildren();
-  find("match").textContent = "";
   state.shown = null;
   say("");
 }
@@ -257,7 +256,6 @@ function showResponse() {
   const { query, response, trip } = state.shown;
   const terms = termsOf(query);
   find("hits").replaceChildren(...response.hits.map((hit) => show(hit, terms)));
-  find("match").textContent = response.match === "doubtful" ? text("doubtful") : "";
   const cut = response.truncated ? text("cut") : "";
   const { encode_ms: encode, search_ms: look, total_ms: total } = response.timing;
   if (!response.hits.length) say(text("nothing"));
