@@ -85,14 +85,14 @@ def test_the_packaged_edition_is_read() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"_id": "x"', "not a JSON object"),
-        ("[" * 100_000, "not a JSON object"),
+        ('{"_id": "x"', "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"text": "a"}', "needs an '_id'"),
         ('{"_id": true, "text": "a"}', "needs an '_id'"),
         ('{"_id": "x"}', "document x is empty"),
         ('{"_id": "x", "text": 5}', "should be strings"),
-        ('{"_id": "x", "text": "\\ud800"}', "half of a surrogate pair"),
-        ('{"_id": "x", "text": "a", "metadata": {"\\ud800": 1}}', "half of a surrogate pair"),
+        ('{"_id": "x", "text": "\\ud800"}', "surrogate"),
+        ('{"_id": "x", "text": "a", "metadata": {"\\ud800": 1}}', "surrogate"),
         ('{"_id": "a\\nb\\u001b[2J"}', r"a\\nb\\x1b\[2J is empty"),
     ],
 )
@@ -108,7 +108,7 @@ def test_sources_that_are_no_corpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MarError, match="Parquet"):
         list(read_corpus(tmp_path / "bad.parquet"))
     for name in (tmp_path / "nothing.jsonl", tmp_path / "empty", "org/name"):
-        with pytest.raises(MarError, match="There is no file"):
+        with pytest.raises(MarError, match=r"There is no file|holds no corpus"):
             list(read_corpus(name))
 
 
