@@ -44,11 +44,11 @@ class Argument:
     metavar: str | None = None
 
 
-@dataclass(frozen=True)
 class Switch:
-    """Gives a field another option than its name: `Annotated[list[str], Switch("--set")]`."""
+    """Gives a field another option than its name: `Annotated[list[str], Switch("-s", "--set")]`."""
 
-    name: str
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ def command(
         model: The settings. Fields of type `Path`, `str`, `int`, `float`, `bool` and `Literal`, lists and
             tuples of these, mappings (given as `KEY=VALUE`), and optional ones are options; others can only
             be set in Python and YAML.
-        run: Function of the command; what it returns is printed.
+        run: Function of the command; what it returns is printed. If that has a true `failed`, the exit code
+            is 1.
         show: Returns a result as text. Without it, strings are printed, and other results only with `--json`.
         group: Heading of the command in the application's help.
     """
@@ -182,6 +183,8 @@ def command(
             print(show(result))
         elif isinstance(result, str):
             print(result)
+        if result.get("failed") if isinstance(result, dict) else getattr(result, "failed", False):
+            raise typer.Exit(1)
 
     parameters = [_parameter(key, model.model_fields[key], kinds[key], switches[key]) for key in switches]
     flag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -221,7 +224,7 @@ def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
     elif kind is bool:
         info = typer.Option(f"{switch}/--no-{switch[2:]}" if default else switch, help=field.description)
     else:
-        info = typer.Option(switch, help=field.description)
+        info = typer.Option(*_switches(field, switch), help=field.description)
     if field.is_required():
         return Parameter(key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
     given = kind if default is not None else kind | None
@@ -229,8 +232,12 @@ def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
 
 
 def _switch(key: str, field: FieldInfo) -> str:
-    own = next((mark.name for mark in field.metadata if isinstance(mark, Switch)), None)
-    return own or f"--{key.replace('_', '-')}"
+    """Return the long name of a field's option."""
+    return _switches(field, f"--{key.replace('_', '-')}")[-1]
+
+
+def _switches(field: FieldInfo, default: str) -> tuple[str, ...]:
+    return next((mark.names for mark in field.metadata if isinstance(mark, Switch)), (default,))
 
 
 def _kind(annotation: Any) -> Any:
@@ -259,6 +266,8 @@ def _plain(value: Any) -> Any:
     """Return JSON of a model, a dataclass, a path or a number of numpy."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if hasattr(value, "to_json"):
+        return value.to_json()
     if hasattr(value, "__dataclass_fields__"):
         return {key: getattr(value, key) for key in value.__dataclass_fields__}
     return value.item() if hasattr(value, "item") else str(value)

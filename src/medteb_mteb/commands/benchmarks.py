@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from medteb_mteb.commands.options import AsJson
+from mar_st.options import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.benchmarks.benchmark import Benchmark
 
-__all__ = ["Listed", "benchmarks", "listed"]
+__all__ = ["BenchmarksSettings", "Listed", "as_text", "benchmarks", "listed"]
 
 #: Medical benchmarks of mteb itself.
 MTEB_BENCHMARKS = ("MTEB(Medical, v1)", "R2MED")
@@ -81,22 +78,25 @@ def _describe(benchmark: Benchmark) -> Listed:
     )
 
 
-def benchmarks(
-    as_json: AsJson = False,
-) -> None:
+class BenchmarksSettings(Settings):
+    """No options."""
+
+
+def benchmarks(settings: BenchmarksSettings) -> list[Listed]:
     """List benchmarks: size, languages, needs, paper.
 
     A task needs nothing if its data come with the package or are in $MEDTEB_DATA. `medteb run -b NAME` runs
     what can be run and lists the rest.
     """
-    rows = listed()
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False, indent=2))
-        return
-    for row in rows:
-        typer.echo(f"{row.name}")
-        for label, text in _lines(row):
-            typer.echo(f"  {label:10} {text}")
+    del settings
+    return listed()
+
+
+def as_text(rows: list[Listed]) -> str:
+    """Return the list as text."""
+    return "\n".join(
+        line for row in rows for line in (row.name, *(f"  {label:10} {text}" for label, text in _lines(row)))
+    )
 
 
 def _lines(row: Listed) -> list[tuple[str, Any]]:

@@ -119,11 +119,11 @@ def write(settings: WriteSettings) -> dict[str, Any]:
 
 def edition_app() -> Any:
     """Return the group of commands."""
-    from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, run  # lazy: numpy
+    from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, extend  # lazy: numpy
 
     app = application("edition", "Manage editions: the data that tasks are scored on.")
     command(app, "list", ListSettings, list_all, show=_listed)
     command(app, "show", ShowSettings, show, show=_shown)
     command(app, "write", WriteSettings, write, show=lambda one: _listed([one]))
-    command(app, "extend", ExtendSettings, run, show=as_text)
+    command(app, "extend", ExtendSettings, extend, show=as_text)
     return app

@@ -1,33 +1,64 @@
-"""`medteb run`: evaluates models on tasks with mteb and makes the table."""
+"""`medteb run`: evaluate models on tasks with mteb, and make the table of scores."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
+import random
+import shutil
+import sys
+import tempfile
+import time
 import warnings
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import mteb
-from mteb.cache import ResultCache
+import typer
+from pydantic import Field
 
-from medteb_mteb import register_tasks
-from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.model_run import ModelRun, OptionalTasks, RunOptions, run_model
-from medteb_mteb.models.local import resolve_model
-from medteb_mteb.report import (
-    ResultTable,
-    ScoreEntry,
-)
+from mar_st.errors import MarError
+from mar_st.options import Settings, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mteb.abstasks.abstask import AbsTask
     from mteb.abstasks.aggregated_task import AbsTaskAggregate
+    from mteb.cache import ResultCache
     from mteb.models import ModelMeta
+    from mteb.results import TaskResult
 
-__all__ = ["RunOptions", "RunOutcome", "quieten", "run"]
+    from medteb_mteb.report import ResultTable, ScoreEntry
+
+__all__ = ["RunOutcome", "RunSettings", "as_text", "run"]
+
+
+class RunSettings(Settings):
+    """Options of a run."""
+
+    models: Annotated[tuple[str, ...], Switch("-m", "--model")] = Field(
+        min_length=1, description="Model known to mteb, a model folder, or a run (*.trec); may be repeated."
+    )
+    data: tuple[Path, ...] = Field((), description="Data folder in the Hub layout; may be repeated.")
+    tasks: Annotated[tuple[str, ...], Switch("-t", "--task")] = Field(
+        (), description="Task known to mteb; may be repeated."
+    )
+    benchmarks: Annotated[tuple[str, ...], Switch("-b", "--benchmark")] = Field(
+        (), description="Benchmark, e.g. 'MedTEB(cmn, mini)'; may be repeated."
+    )
+    output_folder: Path = Field(Path("results"), description="Folder to keep results in.")
+    overwrite: bool = Field(False, description="Evaluate again even if results exist.")
+    batch_size: int = Field(32, ge=1, description="Number of texts encoded at once.")
+    device: str | None = Field(None, description="PyTorch device, e.g. cpu; default: a GPU if there is one.")
+    save_predictions: bool = Field(False, description="Save rankings and similarities in mteb's form, too.")
+    trec: bool = Field(False, description="Save rankings as TREC runs, and the judgements as TREC qrels.")
+    random_weights: int | None = Field(
+        None, description="Seed of random weights, for model folders with a config but no weights."
+    )
+    markdown: bool = Field(False, description="Print the table as Markdown.")
 
 
 @dataclass
@@ -38,102 +69,116 @@ class RunOutcome:
         table: Existing and new scores.
         errors: A line per failed model and task.
         left_out: Tasks of benchmarks whose data are not available, and why.
+        markdown: Print the table as Markdown.
     """
 
     table: ResultTable
     errors: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    markdown: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Return True if an evaluation failed, or nothing was evaluated."""
+        return bool(self.errors) or not self.table.entries
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores, errors and what was left out as JSON values."""
+        return {**self.table.to_json(), "errors": self.errors, "left_out": self.left_out}
 
 
-def run(options: RunOptions) -> RunOutcome:
-    """Evaluate every model on every task; results that exist for the same data and model are reused.
+def run(settings: RunSettings) -> RunOutcome:
+    """Evaluate models on tasks, benchmarks or data folders.
 
-    Each result is saved as soon as it is there, in mteb's format under ``<output>/results``; scores per
-    query, pair or text go to ``<output>/items``. A task or model that fails does not stop the others. A task
-    of a benchmark whose data cannot be fetched is left out, unless it was also requested by name.
-
-    Raises:
-        UserError: If nothing can be run: no tasks or models, unknown names.
-        FolderError: If a data folder has problems; nothing is run then.
+    Prints the scores with 95 % bootstrap intervals over the test items. Results are saved in mteb's own
+    format and reused when data and model are the same, so the same command continues an interrupted run.
+    Tasks of a benchmark whose data cannot be fetched are left out and listed with the reason. The exit code
+    is 1 if an evaluation failed or nothing could be run; the others are saved.
     """
-    if not options.models:
-        raise UserError("no model given; pass -m MODEL (a name or a folder)")
-    if not options.verbose:
-        quieten()
-    tasks, optional = _tasks(options)
-    metas = [resolve_model(name, random_weights=options.random_weights) for name in options.models]
+    from mteb.cache import ResultCache  # lazy: mteb
+
+    from medteb_mteb.report import ResultTable  # lazy: scipy
+
+    _quieten()
+    tasks, optional = _tasks(settings)
+    metas = [_model(name, settings) for name in settings.models]
     labels = _labels(metas)
-    try:
-        cache = ResultCache(options.output)
-    except OSError as error:
-        raise UserError(f"{options.output}: cannot be used for results ({error.strerror})") from None
+    outcome = RunOutcome(ResultTable(labels, [], []), markdown=settings.markdown)
+    cache = ResultCache(settings.output_folder)
     entries: list[ScoreEntry] = []
-    errors: list[str] = []
-    left_out = OptionalTasks(optional)
     for label, meta in zip(labels, metas, strict=True):
-        run_model(ModelRun(options, cache, meta, label), tasks, entries, errors, left_out)
+        entries += _Runner(settings, cache, meta, label, outcome, optional).entries(tasks)
     scored = {entry.task for entry in entries}
     # A task with a saved result of any model stays in the table, even if its data are not available.
-    names = [name for task in tasks if (name := task.metadata.name) in scored or name not in left_out.reasons]
+    names = [
+        name
+        for name in (one.metadata.name for one in tasks)
+        if name in scored or name not in outcome.left_out
+    ]
     differs = {task.metadata.name: str(getattr(task, "differs", "")) for task in tasks}
     differs = {name: text for name, text in differs.items() if text and name in scored}
-    table = ResultTable(labels, names, entries, _averages(options), differs)
-    return RunOutcome(table, errors, left_out.reasons)
+    outcome.table = ResultTable(labels, names, entries, _averages(settings), differs)
+    return outcome
 
 
-def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
+def _model(name: str, settings: RunSettings) -> ModelMeta:
+    from mar_st.data.trec import is_run  # lazy: pyarrow
+    from medteb_mteb.models.local import resolve_model  # lazy: mteb
+    from medteb_mteb.models.runs import run_meta  # lazy: mteb
+
+    if is_run(name) and Path(name).is_file():
+        return run_meta(Path(name))
+    return resolve_model(name, random_weights=settings.random_weights)
+
+
+def _averages(settings: RunSettings) -> dict[str, Sequence[Sequence[str]]]:
     """Return the averages that the benchmarks' papers report, named by benchmark if there are several.
 
     The tasks that mteb makes of several others are averages, too: mteb defines their score as the mean.
     """
-    benchmarks = [mteb.get_benchmark(name) for name in options.benchmarks]
-    tasks = [mteb.get_task(name) for name in options.tasks]
+    import mteb  # lazy: mteb
+
+    benchmarks = [mteb.get_benchmark(name) for name in settings.benchmarks]
+    tasks = chain(map(mteb.get_task, settings.tasks), *(benchmark.tasks for benchmark in benchmarks))
     all_averages: dict[str, Sequence[Sequence[str]]] = {
         task.metadata.name: [[part.metadata.name for part in _parts(task)]]
-        for task in chain(tasks, *(benchmark.tasks for benchmark in benchmarks))
+        for task in tasks
         if task.is_aggregate
     }
-    for name, benchmark in zip(options.benchmarks, benchmarks, strict=True):
+    for name, benchmark in zip(settings.benchmarks, benchmarks, strict=True):
+        prefix = f"{name}, " if len(settings.benchmarks) > 1 else ""
         averages = getattr(benchmark, "averages", {})
-        prefix = f"{name}, " if len(options.benchmarks) > 1 else ""
         all_averages |= {f"{prefix}{one}": groups for one, groups in averages.items()}
     return all_averages
 
 
-def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
+def _tasks(settings: RunSettings) -> tuple[list[AbsTask], frozenset[str]]:
     """Return the tasks to run, and the names of those that benchmarks alone ask for."""
+    import mteb  # lazy: mteb
+
     from medteb_mteb.tasks.of_folders import tasks_from_folders  # lazy: datasets
 
     tasks: dict[str, AbsTask] = {}
-    for folder_task in tasks_from_folders(options.data):
+
+    def add(some: Iterable[AbsTask]) -> None:
+        for part in chain.from_iterable(map(_parts, some)):
+            name = part.metadata.name
+            if tasks.setdefault(name, part).metadata.revision != part.metadata.revision:
+                raise MarError(f"Task {name} is given twice with different data; run one after the other.")
+
+    for folder_task in tasks_from_folders(settings.data):
         folder_task.load_data()  # reports data problems before any model is loaded
         tasks[folder_task.metadata.name] = folder_task
     _register(tasks.values())
-    for name in options.tasks:
-        try:
-            task = mteb.get_task(name)
-        except KeyError as error:
-            raise UserError(f"task {name}: {error.args[0].removeprefix('KeyError: ')}") from None
-        _add(tasks, task)
-    requested = frozenset(tasks)
-    for name in options.benchmarks:
-        try:
-            benchmark = mteb.get_benchmark(name)
-        except KeyError as error:
-            raise UserError(f"benchmark {name}: {error.args[0]}") from None
-        for task in benchmark.tasks:
-            _add(tasks, task)
+    try:
+        add(map(mteb.get_task, settings.tasks))
+        requested = frozenset(tasks)
+        add(task for name in settings.benchmarks for task in mteb.get_benchmark(name).tasks)
+    except KeyError as error:
+        raise MarError(f"{error.args[0].removeprefix('KeyError: ')}") from None
     if not tasks:
-        raise UserError("no task given; pass --data FOLDER, -t TASK or -b BENCHMARK")
+        raise MarError("No task is given; pass --data FOLDER, -t TASK or -b BENCHMARK.")
     return list(tasks.values()), frozenset(tasks) - requested
-
-
-def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:
-    for part in _parts(task):
-        name = part.metadata.name
-        known = tasks.setdefault(name, part)
-        if known.metadata.revision != part.metadata.revision:
-            raise UserError(f"task {name}: given twice with different data; run them one after the other")
 
 
 def _parts(task: AbsTask) -> Sequence[AbsTask]:
@@ -141,8 +186,12 @@ def _parts(task: AbsTask) -> Sequence[AbsTask]:
     return cast("AbsTaskAggregate", task).tasks if task.is_aggregate else [task]
 
 
-def _register(tasks: Any) -> None:
+def _register(tasks: Iterable[Any]) -> None:
     """Make folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
+    import mteb  # lazy: mteb
+
+    from medteb_mteb import register_tasks  # lazy: mteb
+
     for task in tasks:
         name = task.metadata.name
         try:
@@ -151,9 +200,9 @@ def _register(tasks: Any) -> None:
             register_tasks([task])
             continue
         if not type(known).__module__.startswith("medteb_mteb."):
-            raise UserError(
+            raise MarError(
                 f"{task.folder}: {name!r} is the name of one of mteb's own tasks; rename the folder, or "
-                "give it a name in its README header: `medteb: {name: ...}`"
+                "give it a name in its README header: `medteb: {name: ...}`."
             )
 
 
@@ -164,19 +213,254 @@ def _labels(metas: Sequence[ModelMeta]) -> list[str]:
         name if names.count(name) == 1 else f"{name}@{str(meta.revision)[:8]}"
         for name, meta in zip(names, metas, strict=True)
     ]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise UserError(f"model {label}: given twice")
+    if len(set(labels)) < len(labels):
+        raise MarError(f"A model is given twice: {', '.join(labels)}.")
     return labels
 
 
-def quieten() -> None:
+@dataclass
+class _Runner:
+    """One model in a run.
+
+    Attributes:
+        settings: Options of the run.
+        cache: Results in mteb's layout.
+        meta: The model's metadata.
+        label: Name in the table.
+        outcome: Receives errors and tasks that are left out.
+        optional: Names of tasks that may be left out.
+        model: The model, or None until it is needed.
+    """
+
+    settings: RunSettings
+    cache: ResultCache
+    meta: ModelMeta
+    label: str
+    outcome: RunOutcome
+    optional: frozenset[str]
+    model: Any = None
+
+    def entries(self, tasks: Sequence[AbsTask]) -> list[ScoreEntry]:
+        """Return the scores on all tasks, saved ones reused; a failure does not stop the others."""
+        entries = []
+        for task in tasks:
+            name = task.metadata.name
+            try:
+                result = self._saved(task)
+                if result is not None:
+                    self._say(f"{name}: {result.get_score():.4f} (saved before)")
+                elif (result := self._evaluated(_fresh(task))) is None:
+                    continue
+                entries.append(self._entry(task, result))
+            except Exception as error:  # one failing task must not lose the others
+                self.outcome.errors.append(f"{self.label} on {name}: {_one_line(error)}")
+                self._say(f"{name}: failed, see below")
+                if self.model is None and result is None and task.data_loaded:
+                    break  # the model cannot be loaded
+        return entries
+
+    def _say(self, text: str) -> None:
+        typer.echo(f"{self.label}  {text}", err=True)
+
+    def _path(self, kind: str, task: AbsTask, suffix: str = ".json") -> Path:
+        """Return the path of a file about this model and task, beside mteb's result."""
+        result = self.cache.get_task_result_path(task.metadata.name, self.meta)
+        place = self.settings.output_folder / kind / result.relative_to(self.cache.cache_path / "results")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place.with_suffix(suffix)
+
+    def _saved(self, task: AbsTask) -> TaskResult | None:
+        """Return the saved result if it is complete, of the same data, and has the requested rankings."""
+        name = task.metadata.name
+        if self.settings.overwrite:
+            return None
+        try:
+            saved = self.cache.load_task_result(name, self.meta)
+        except Exception as error:  # which one depends on the damage
+            self._say(f"{name}: the saved result is damaged ({_one_line(error)}); evaluating again")
+            return None
+        if saved is None or saved.get_missing_evaluations(task):
+            return None
+        # mteb reuses a complete result whatever data it was measured on.
+        if saved.dataset_revision != task.metadata.revision:
+            self._say(f"{name}: the saved result is of other data; evaluating again")
+            return None
+        saved = saved.validate_and_filter_scores(task)  # the file may hold further splits and subsets
+        scores = [one["main_score"] for split in saved.scores.values() for one in split]
+        lacking = (self.settings.save_predictions and not self._path("predictions", task).is_file()) or (
+            self.settings.trec and _is_ranking(task) and not self._path("trec", task, ".trec").is_file()
+        )
+        if lacking or not all(isinstance(one, int | float) and math.isfinite(one) for one in scores):
+            self._say(f"{name}: the saved result is incomplete; evaluating again")
+            return None
+        return saved
+
+    def _evaluated(self, task: AbsTask) -> TaskResult | None:
+        """Evaluate a task and save everything about it; None if its data are not available."""
+        from mteb.results import TaskResult  # lazy: mteb
+
+        name = task.metadata.name
+        if not self._loaded(task):
+            self._say(f"{name}: left out, see below")
+            return None
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
+            predictions = Path(scratch) / task.prediction_file_name
+            result = self._result(task, Path(scratch))
+            self._save_items(task, Path(scratch), result.get_score())
+            if self.settings.trec and _is_ranking(task):
+                self._save_trec(task, predictions)
+            if self.settings.save_predictions and predictions.is_file():
+                shutil.move(predictions, self._path("predictions", task))
+        # The result comes last: a task that has one is not evaluated again, so its other files must be there.
+        kwargs: Any = {"batch_size": self.settings.batch_size}
+        self.cache.save_to_cache(result, self.meta, encode_kwargs=kwargs)
+        self._say(f"{name}: {result.get_score():.4f} ({time.monotonic() - started:.1f} s)")
+        # The saved result is rounded; using it makes new and reused scores equal.
+        return TaskResult.from_disk(self.cache.get_task_result_path(name, self.meta))
+
+    def _loaded(self, task: AbsTask) -> bool:
+        """Load a task's data; damaged data are an error, unavailable data leave an optional task out."""
+        name = task.metadata.name
+        if name in self.outcome.left_out:
+            return False
+        try:
+            task.load_data()
+        except MarError:
+            raise
+        except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
+            if name not in self.optional:
+                raise
+            self.outcome.left_out[name] = _one_line(error)
+            return False
+        return True
+
+    def _result(self, task: AbsTask, predictions: Path) -> TaskResult:
+        """Run one loaded task: mteb would unload data that it has loaded, and the items need them."""
+        import mteb  # lazy: mteb
+
+        if self.model is None:
+            self.model = self.meta.load_model(device=self.settings.device)
+        bars = sys.stderr.isatty()
+        outcome = mteb.evaluate(
+            self.model,
+            task,
+            co2_tracker=False,
+            cache=None,
+            encode_kwargs={"batch_size": self.settings.batch_size, "show_progress_bar": bars},
+            prediction_folder=predictions,
+            show_progress_bar=bars,
+        )
+        if outcome.exceptions or not outcome.task_results:
+            raise RuntimeError(
+                outcome.exceptions[0].exception if outcome.exceptions else "mteb returned no result"
+            )
+        return outcome.task_results[0]
+
+    def _save_items(self, task: AbsTask, predictions: Path, score: float) -> None:
+        from medteb_mteb.report import (  # lazy: scipy
+            NoItemScoresError,
+            item_scores,
+            save_item_scores,
+            save_no_item_scores,
+        )
+
+        path = self._path("items", task)
+        try:
+            save_item_scores(path, item_scores(task, predictions, score))
+        except NoItemScoresError as error:
+            save_no_item_scores(path, task, str(error))
+
+    def _save_trec(self, task: Any, predictions: Path) -> None:
+        """Write the ranking of a split as a TREC run, and its judgements as TREC qrels."""
+        from mar_st.data.trec import read_run, write_qrels, write_run  # lazy: pyarrow
+
+        split, subset = task.eval_splits[0], task.hf_subsets[0]
+        data = task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
+        tag = str(self.meta.name).replace("/", "__")
+        path = self._path("trec", task, ".trec")
+        write_run(path, read_run(predictions, split=split, subset=subset), tag)
+        write_qrels(path.with_suffix(".qrels"), data["relevant_docs"])
+
+    def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
+        from medteb_mteb.report import (  # lazy: scipy
+            Holes,
+            NoItemScoresError,
+            ScoreEntry,
+            load_item_scores,
+        )
+
+        score, metric = result.get_score(), task.metadata.main_score
+        sample, note, holes = None, "", None
+        try:
+            sample = load_item_scores(
+                self._path("items", task),
+                metric=metric,
+                dataset_revision=result.dataset_revision,
+                main_score=score,
+            ).sample
+        except NoItemScoresError as error:
+            note = str(error)
+        if hasattr(task, "judged") and task.metadata.type == "Retrieval":
+            scores = result.scores[task.eval_splits[0]][0]
+            holes = Holes.of_scores(scores, known="bpref" in scores)
+        return ScoreEntry(
+            model=self.label,
+            model_revision=str(self.meta.revision),
+            task=task.metadata.name,
+            metric=metric,
+            score=score,
+            dataset_revision=result.dataset_revision,
+            sample=sample,
+            note=note,
+            holes=holes,
+        )
+
+
+def _is_ranking(task: AbsTask) -> bool:
+    return task.metadata.type in ("Retrieval", "Reranking")
+
+
+def _fresh(task: AbsTask) -> AbsTask:
+    """Return a copy with its own random state, so that a score does not depend on earlier tasks."""
+    import numpy as np  # lazy: numpy
+
+    copied = copy.copy(task)
+    copied.rng_state, copied.np_rng = random.Random(task.seed), np.random.default_rng(task.seed)
+    return copied
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {text}"
+
+
+def _quieten() -> None:
     """Keep warnings and progress bars of the libraries off stderr."""
-    warnings.simplefilter("ignore")
-    for name in ("mteb", "sentence_transformers", "transformers", "datasets", "bm25s", "jieba"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     import datasets.utils.logging  # lazy: datasets
     import transformers.utils.logging  # lazy: transformers
 
+    warnings.simplefilter("ignore")
+    for name in ("mteb", "sentence_transformers", "transformers", "datasets", "bm25s", "jieba"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     datasets.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def as_text(outcome: RunOutcome) -> str:
+    """Return the table with comparisons, warnings and notes; what failed or was left out goes to stderr."""
+    for task, reason in outcome.left_out.items():
+        typer.echo(f"medteb: left out: {task}: {reason}", err=True)
+    for line in outcome.errors:
+        typer.echo(f"medteb: failed: {line}", err=True)
+    table = outcome.table
+    if outcome.markdown:
+        return "\n".join([table.to_markdown(), *table.warnings(), *table.notes()])
+    from rich.console import Console  # lazy: rich
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    with console.capture() as capture:
+        console.print(table.to_rich())
+    interval = "[low, high]: 95 % bootstrap interval over the test items."
+    lines = [interval, *table.comparison_lines(), *table.warnings(), *table.notes()]
+    return "\n".join([capture.get().rstrip("\n"), *lines])

@@ -39,7 +39,7 @@ from medteb_mteb.curation.step import (
 from medteb_mteb.curation.steps import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.step import Input, Kind, Step
 
@@ -220,7 +220,7 @@ def _is_path(annotation: Any) -> bool:
     return annotation is Path or Path in get_args(annotation)
 
 
-def build(settings: BuildSettings, *, say: Callable[[str], None] = print) -> dict[str, Any]:
+def build(settings: BuildSettings) -> dict[str, Any]:
     """Build a benchmark and training data from one file.
 
     The steps run in order. The same command continues an interrupted build, and runs steps whose settings or
@@ -238,21 +238,23 @@ def build(settings: BuildSettings, *, say: Callable[[str], None] = print) -> dic
     report: dict[str, Any] = {"out": str(planned.root), "steps": [], "stopped": "", "leakage": None}
     with alone(planned.root):
         for number, one in enumerate(wanted, 1):
-            say(f"[{number}/{len(wanted)}] {one.name}")
+            typer.echo(f"[{number}/{len(wanted)}] {one.name}", err=True)
             try:
                 record, kept = perform(one.step, one.settings)
             except MarError as error:
                 raise MarError(f"Step {one.name!r}: {error}") from error
             counts = record["counts"]
-            for note in counts["notes"]:
-                say(f"  note: {note}")
             report["steps"].append({"name": one.name, "step": one.step.name, "kept": kept, **counts})
             if counts["stopped"]:
-                report["stopped"] = f"step {one.name!r} stopped: {counts['stopped']}"
-                return report
+                return {
+                    **report,
+                    "stopped": f"Step {one.name!r} stopped: {counts['stopped']}",
+                    "failed": True,
+                }
         _publish(wanted, planned.root / DATA_FOLDER)
         if len(wanted) == len(planned.steps):
             report["leakage"] = _leakage(planned)
+            report["failed"] = bool(report["leakage"] and report["leakage"]["leaks"])
     return report
 
 
@@ -434,24 +436,12 @@ def as_text(report: Mapping[str, Any]) -> str:
         )
         return "\n".join(lines)
     lines.append(f"in {report['out']}")
-    return "\n".join(lines)
-
-
-def run(settings: BuildSettings) -> dict[str, Any]:
-    """Run `build` as a command: the exit code is 1 if it did not finish, or training data leak."""
-    report = build(settings, say=lambda line: typer.echo(line, err=True))
-    leakage = report.get("leakage") or {"leaks": 0}
-    if report.get("stopped"):
-        typer.echo(f"medteb: {report['stopped']}. Run the same command again to continue.", err=True)
-        raise typer.Exit(1)
-    if leakage["leaks"]:
-        typer.echo(
-            f"medteb: {leakage['leaks']} training queries are near-duplicates of the build's tests; see "
-            f"{Path(report['out'], LEAKAGE_FILE)}. Do not train on these sets as they are.",
-            err=True,
+    if report["stopped"]:
+        lines.append(f"{report['stopped']}. Run the same command again to continue.")
+    leaks = (report["leakage"] or {"leaks": 0})["leaks"]
+    if leaks:
+        lines.append(
+            f"{leaks} training queries are near-duplicates of the build's tests; see "
+            f"{Path(report['out'], LEAKAGE_FILE)}. Do not train on these sets as they are."
         )
-        raise typer.Exit(1)
-    return report
-
-
-run.__doc__ = build.__doc__
+    return "\n".join(lines)

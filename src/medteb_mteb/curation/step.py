@@ -411,8 +411,12 @@ def add_step(app: typer.Typer, step: Step[Any], *, group: str | None = None) -> 
             typer.echo(f"note: {note}", err=True)
         if counts["stopped"]:
             typer.echo(f"medteb: stopped: {counts['stopped']}. Run the same command to continue.", err=True)
-            raise typer.Exit(1)
-        return {"out": str(settings.out), "finished before": kept, **counts}
+        return {
+            "out": str(settings.out),
+            "finished before": kept,
+            **counts,
+            "failed": bool(counts["stopped"]),
+        }
 
     run.__doc__ = step.run.__doc__
     command(app, step.name, step.settings, run, show=as_text, group=group)

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -53,7 +55,7 @@ STATISTICS = "descriptive_stats"
 _RESERVED_KEYS = ("schema_version", "task", "name", "version", "licence", "counts", "files")
 
 
-class EditionError(ValueError):
+class EditionError(MarError):
     """An edition is missing, its manifest is malformed, or a file differs from the manifest."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from mar_st.errors import MarError
+
 __all__ = ["FolderError", "Problems", "short_repr"]
 
 
@@ -14,7 +16,7 @@ def short_repr(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-class FolderError(ValueError):
+class FolderError(MarError):
     """A data folder or file cannot be used.
 
     Attributes:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.errors import MarError
 from mar_st.model.dtypes import use_native_dtype
 from medteb_mteb.models.folder import describe_folder, float32_mebibytes, read_object, widths
 
@@ -25,7 +26,7 @@ _CONFIG_FILES = ("modules.json", "config.json")
 _HEADS = {"ForSequenceClassification": "CrossEncoder", "ForTokenClassification": "token classifier"}
 
 
-class ModelFolderError(ValueError):
+class ModelFolderError(MarError):
     """A requested model does not exist, or its folder cannot be used; the message says why."""
 
 

@@ -1,4 +1,4 @@
-"""Makes the servers on loopback importable: `llm_server`, and `rule_judges` of the examples."""
+"""Makes the servers on loopback importable: `fault_server`, `llm_server`, `rule_judges` of the examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ HERE = Path(__file__).parent
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
-for _path in (EXAMPLES / "rule_judges.py", HERE / "llm_server.py"):
+_FAULTS = HERE / "judge" / "fault_server.py"
+for _path in (EXAMPLES / "rule_judges.py", *((_FAULTS, HERE / "llm_server.py") if _FAULTS.exists() else ())):
     if _path.stem not in sys.modules:
         _spec = importlib.util.spec_from_file_location(_path.stem, _path)
         sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)

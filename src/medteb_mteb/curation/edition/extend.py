@@ -12,7 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from pydantic import Field
 
 from mar_st.data import read_rows
@@ -146,7 +145,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     )
     judged, _ = perform(JUDGE, judging)
     if judged["counts"]["stopped"]:
-        return {**report, "stopped": judged["counts"]["stopped"]}
+        return {**report, "stopped": judged["counts"]["stopped"], "failed": True}
     grades = read_judging(judging.out)
     failed = [pair[:2] for pair in grades.failed]
     labels = consensus(grades.judgements, rule, judges=grades.judges, pairs=failed)
@@ -304,7 +303,7 @@ def as_text(report: Mapping[str, Any]) -> str:
                 share = "-" if one["judged"] is None else f"{one['judged']:.1%}"
                 lines.append(f"{name:30} {labels:8} {one['ndcg']:8.4f} {share:>10} {one['condensed']:10.4f}")
     if report.get("stopped"):
-        return "\n".join(lines)
+        return "\n".join([*lines, f"stopped: {report['stopped']}. Run the same command to continue."])
     if report["edition"] is None:
         return "\n".join([*lines, "all these documents are judged already; no new version was written"])
     change, edition = report["change"], report["edition"]
@@ -316,15 +315,3 @@ def as_text(report: Mapping[str, Any]) -> str:
             f"version {edition['version']} in {edition['path']}",
         ]
     )
-
-
-def run(settings: ExtendSettings) -> dict[str, Any]:
-    """Run `extend` as a command: the exit code is 1 if a judge stopped."""
-    report = extend(settings)
-    if report.get("stopped"):
-        typer.echo(f"medteb: stopped: {report['stopped']}. Run the same command to continue.", err=True)
-        raise typer.Exit(1)
-    return report
-
-
-run.__doc__ = extend.__doc__
