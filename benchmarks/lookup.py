@@ -24,8 +24,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from mar_st import MAR
-from mar_st.evaluation.scored_set import Task
-from mar_st.evaluation.tasks import load_task
+from mar_st.evaluation.tasks import Task, load_task
 from mar_st.export import ExportSettings, export
 from mar_st.export.judge import LossTask
 from mar_st.export.measure import timings

@@ -204,8 +204,7 @@ def judge(task: str, documents: Path) -> Any:
 
 def read_task(task: str) -> dict[str, Any]:
     """Return `texts` (queries in order), `queries` and `documents` (how many), and the `digest` of a task."""
-    from mar_st.evaluation.scored_set import Task
-    from mar_st.evaluation.tasks import load_task
+    from mar_st.evaluation.tasks import Task, load_task
 
     data = load_task(Task(name="task", path=task))
     texts = list(data.queries.values())
@@ -214,8 +213,7 @@ def read_task(task: str) -> dict[str, Any]:
 
 def limited_task(task: str, limit: int, out: Path) -> None:
     """Write the first queries of a task with their relevant documents and `MAX_OTHER_DOCUMENTS` more."""
-    from mar_st.evaluation.scored_set import Task
-    from mar_st.evaluation.tasks import load_task
+    from mar_st.evaluation.tasks import Task, load_task
 
     data = load_task(Task(name="task", path=task))
     asked = list(data.queries)[:limit]

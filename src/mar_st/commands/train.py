@@ -143,7 +143,7 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
     study = load_study(settings.study).narrowed(settings.row, settings.seeds)
     options: dict[str, Any] = {}
     if settings.tiny:
-        from mar_st.evaluation.scored_set import Task  # lazy: torch
+        from mar_st.evaluation.tasks import Task  # lazy: torch
         from mar_st.planning.tiny import shrink  # lazy: torch
 
         tasks = (Task(name="retrieval", path="MedTEBRetrieval"), Task(name="sts", path="MedTEBSTS"))

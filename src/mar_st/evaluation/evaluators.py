@@ -10,8 +10,7 @@ from sentence_transformers.base.modules import Router
 
 from mar_st.data import locate
 from mar_st.errors import MarError
-from mar_st.evaluation.scored_set import Task
-from mar_st.evaluation.tasks import load_task, score
+from mar_st.evaluation.tasks import Task, load_task, score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,21 +48,13 @@ class DevEvaluator(BaseEvaluator):
     ) -> dict[str, float]:
         """Return the score of a model, `{"dev_METRIC": value}`."""
         del output_path, epoch, steps
-        training = model.training
-        model.eval()
-        try:
+        with _evaluating(model):
             values = score(model, self.data)
-        finally:
-            model.train(training)
         return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return settings, for the model card."""
         return {"path": self.data.task.path, "split": self.data.task.split, "metric": self.data.metric}
-
-
-class EvaluationError(MarError):
-    """Tasks that cannot be evaluated on; the message says what to do."""
 
 
 class TaskEvaluator(BaseEvaluator):
@@ -75,7 +66,7 @@ class TaskEvaluator(BaseEvaluator):
         tasks: Names of mteb tasks, those of installed plugins included.
 
     Raises:
-        EvaluationError: mteb is not installed, or has no such task.
+        MarError: mteb is not installed, or has no such task.
     """
 
     def __init__(self, tasks: Sequence[str]) -> None:
@@ -99,21 +90,26 @@ class TaskEvaluator(BaseEvaluator):
         import mteb  # lazy: mteb
 
         del output_path, epoch, steps
-        training = model.training
-        model.eval()
-        try:
-            with _queries_by_default(model):
-                results = mteb.evaluate(
-                    model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
-                ).task_results
-        finally:
-            model.train(training)
+        with _evaluating(model), _queries_by_default(model):
+            results = mteb.evaluate(
+                model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
+            ).task_results
         scores = {f"mteb_{result.task_name}": float(result.get_score()) for result in results}
         return {self.primary_metric: sum(scores.values()) / len(scores), **scores}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return settings, for the model card."""
         return {"tasks": [task.metadata.name for task in self.tasks]}
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 @contextmanager
@@ -135,17 +131,17 @@ def mteb_tasks(names: Sequence[str]) -> list[Any]:
     """Return the tasks of mteb by name; their data are read when they are evaluated.
 
     Raises:
-        EvaluationError: mteb is not installed, or has no such task.
+        MarError: mteb is not installed, or has no such task.
     """
     try:
         import mteb  # lazy: mteb
     except ImportError as error:
-        raise EvaluationError("evaluation on 'tasks' needs mteb: pip install mteb") from error
+        raise MarError("evaluation on 'tasks' needs mteb: pip install mteb") from error
     try:
         return list(mteb.get_tasks(tasks=list(names)))
     except (KeyError, ValueError) as error:
         reason = str(error.args[0] if error.args else error)
-        raise EvaluationError(
+        raise MarError(
             f"evaluation: mteb has no such task ({reason[:300]}). 'mteb available-tasks' lists them, "
             "those of installed plugins too."
         ) from error
@@ -155,8 +151,7 @@ def check_evaluation(evaluation: Evaluation) -> None:
     """Check before any training that the evaluation data exist.
 
     Raises:
-        MarError: The development set does not exist.
-        EvaluationError: mteb is not installed, or has no such task.
+        MarError: The development set does not exist; mteb is not installed, or has no such task.
     """
     if evaluation.path is not None:
         locate(evaluation.path)
@@ -167,27 +162,15 @@ def check_evaluation(evaluation: Evaluation) -> None:
 def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
     """Return the evaluator that a recipe asks for; `primary_metric` names the score that decides.
 
-    Raises:
-        MarError: See `dev_evaluator`.
-        TaskError: See `dev_evaluator`.
-        EvaluationError: mteb is not installed, or has no such task.
-    """
-    return dev_evaluator(evaluation) if evaluation.tasks is None else TaskEvaluator(evaluation.tasks)
-
-
-def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
-    """Return the evaluator of a recipe's development set.
-
     Args:
-        evaluation: Path, split and metric. The path is a `package:` name or a folder in the Hub layout of a
-            retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
+        evaluation: Names of mteb tasks; or path, split and metric of a development set: a `package:` name or
+            a folder in the Hub layout of a retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS
+            task.
 
     Raises:
-        MarError: A file is missing or broken; the message names file and line.
-        TaskError: The metric does not fit the task.
+        MarError: A file is missing or broken, or the metric does not fit the task.
     """
-    return DevEvaluator(
-        load_task(
-            Task(name="dev", path=str(evaluation.path), split=evaluation.split, metric=evaluation.metric)
-        )
-    )
+    if evaluation.tasks is not None:
+        return TaskEvaluator(evaluation.tasks)
+    path, split, metric = str(evaluation.path), evaluation.split, evaluation.metric
+    return DevEvaluator(load_task(Task(name="dev", path=path, split=split, metric=metric)))

@@ -1,4 +1,4 @@
-"""Evaluator of task folders that keeps the score of every query or pair, for intervals and paired tests.
+"""Scores of models on task folders that keep the value of every query or pair, for intervals and tests.
 
 The numbers are those of mteb on the same folder: retrieval and reranking by pytrec_eval, STS by correlation.
 """
@@ -8,34 +8,62 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from mar_st.data import locate
+from mar_st.data import locate, read_rows
 from mar_st.errors import MarError
-from mar_st.evaluation.encoding import encode_texts
-from mar_st.evaluation.scored_set import TaskError
 from mar_st.evaluation.statistics import Scores
-from mar_st.evaluation.task_files import read_pairs, read_retrieval
+from mar_st.options import Settings
+from mar_st.text.texts import join_document
+from mar_st.text.values import as_grade, as_id, as_number, as_text, is_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.evaluation.scored_set import Task, TaskType
+    from mar_st.data import Row
     from mar_st.evaluation.statistics import Kind
+
+TaskType = Literal["retrieval", "rerank", "sts"]
+Role = Literal["query", "document"]
+
+#: Pattern of the names of tasks, rows and studies.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9.-]*$"
 
 #: Folder of the packaged tasks.
 PACKAGED_TASKS_PREFIX = "package:medteb_mteb/"
 DEFAULT_METRIC: dict[TaskType, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
-_CUT_METRICS = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
-_UNCUT_METRICS = {"map": "map", "mrr": "recip_rank"}
+_METRICS = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P", "map": "map", "mrr": "recip_rank"}
+#: mteb's names of the types; prompts are named after them.
+_MTEB_TYPES: dict[TaskType, str] = {"retrieval": "Retrieval", "rerank": "Reranking", "sts": "STS"}
 #: Minimum number of documents kept per query in retrieval.
 _DEPTH = 100
+#: Number of texts from which encoding shows a progress bar.
+_PROGRESS_TEXTS = 2000
+
+
+class Task(Settings):
+    """A set that every model is scored on: a folder in the Hub layout, with a score per query or pair."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    path: str = Field(description="folder, 'package:NAME/FOLDER' or the name of a packaged task")
+    type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
+    metric: str | None = Field(
+        default=None,
+        description="ndcg@K, recall@K, p@K, map, mrr; pearson, spearman. "
+        "Default: ndcg@10, map (rerank), pearson",
+    )
+    split: str = "test"
+    prompt: str | None = Field(
+        default=None, description="name of the prompt put before queries; default by type, as mteb chooses it"
+    )
 
 
 @dataclass(frozen=True)
@@ -47,9 +75,9 @@ class TaskData:
         type: Retrieval, rerank or sts.
         metric: Name of the score.
         digest: sha256 of data and settings; each stored score belongs to one digest.
-        queries: Text by id.
-        corpus: Text by id, title and text joined.
-        qrels: Query id -> document id -> grade.
+        queries: Text by id; queries without a relevant document are left out.
+        corpus: Text by id, title and text joined; for reranking only the candidates.
+        qrels: Query id -> document id -> grade above 0.
         candidates: Query id -> document ids to rank (rerank).
         pairs: Text pairs (sts).
         gold: Gold score of every pair.
@@ -67,26 +95,21 @@ class TaskData:
     gold: list[float] = field(default_factory=list)
 
     @property
-    def kind(self) -> Kind:
-        """Return the kind of statistic that turns the items into a score."""
-        if self.type != "sts":
-            return "mean"
-        return "spearman" if self.metric == "spearman" else "pearson"
-
-    @property
     def items(self) -> list[str]:
         """Return the ids of the scored items: judged queries in order, or pairs by position."""
         return list(self.qrels) if self.type != "sts" else [str(index) for index in range(len(self.pairs))]
-
-    def scores(self, values: Sequence[Sequence[float]]) -> Scores:
-        """Return the values of several seeds, `(seeds, items)`, as scores."""
-        gold = np.array(self.gold) if self.type == "sts" else None
-        return Scores(np.array(values, dtype=np.float64), gold, self.kind)
 
     @property
     def sample(self) -> list[str]:
         """Return the texts that a query encoder meets here."""
         return list(self.queries.values()) or [first for first, _ in self.pairs]
+
+    def scores(self, values: Sequence[Sequence[float]]) -> Scores:
+        """Return the values of several seeds, `(seeds, items)`, as scores."""
+        if self.type != "sts":
+            return Scores(np.array(values, dtype=np.float64))
+        kind: Kind = "spearman" if self.metric == "spearman" else "pearson"
+        return Scores(np.array(values, dtype=np.float64), np.array(self.gold), kind)
 
 
 def load_task(task: Task) -> TaskData:
@@ -96,21 +119,152 @@ def load_task(task: Task) -> TaskData:
         task: Its settings; `path` is a folder in the Hub layout (see the how-to on your own data).
 
     Raises:
-        TaskError: The metric does not fit the type.
-        MarError: A file is missing or broken; the message names file and line.
+        MarError: The metric does not fit the type, or a file is missing or broken; the message names file and
+            line.
     """
     folder = _folder(task.path)
     kind: TaskType = task.type if task.type != "auto" else _type(folder, task)
     metric = task.metric or DEFAULT_METRIC[kind]
-    _check_metric(metric, kind, task.name)
+    metrics = "pearson|spearman" if kind == "sts" else r"(ndcg|recall|p)@[1-9]\d{0,5}|map|mrr"
+    if not re.fullmatch(metrics, metric, re.ASCII):
+        choice = "pearson, spearman" if kind == "sts" else "ndcg@K, recall@K, p@K, map, mrr"
+        raise MarError(f"task {task.name}: {metric!r} is not a metric of {kind} tasks; choose from {choice}.")
+    read = _read_pairs(folder, task.split) if kind == "sts" else _read_retrieval(folder, task.split, kind)
     settings = {"type": kind, "metric": metric, "split": task.split, "prompt": task.prompt}
-    read: dict[str, Any] = (
-        read_pairs(folder, task.split)
-        if kind == "sts"
-        else read_retrieval(folder, task.split, rerank=kind == "rerank")
-    )
     content = json.dumps([settings, read], ensure_ascii=False, sort_keys=True)
     return TaskData(task, kind, metric, hashlib.sha256(content.encode()).hexdigest(), **read)
+
+
+def _folder(path: str) -> Path:
+    plain = Path(path).expanduser()
+    try:
+        named = not path.startswith("package:") and not plain.exists() and plain.name == path
+        folder = locate(PACKAGED_TASKS_PREFIX + path if named else path)
+    except MarError as error:
+        raise MarError(
+            f"No task at {path}. Give a folder in the Hub layout, 'package:NAME/FOLDER' or the name of a "
+            "packaged task such as MedTEBRetrieval."
+        ) from error
+    if not folder.is_dir():
+        raise MarError(f"{path} is a file; a task is a folder in the Hub layout.")
+    return folder
+
+
+def _type(folder: Path, task: Task) -> TaskType:
+    if (folder / "top_ranked.jsonl").is_file():
+        return "rerank"
+    if (folder / "corpus.jsonl").is_file():
+        return "retrieval"
+    if (folder / f"{task.split}.jsonl").is_file():
+        return "sts"
+    raise MarError(
+        f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
+    )
+
+
+def _read_retrieval(folder: Path, split: str, kind: TaskType) -> dict[str, Any]:
+    """Read `corpus`, `queries`, `qrels/SPLIT`; for reranking `top_ranked`, to which the corpus is cut."""
+    corpus, queries = _texts(folder, "corpus"), _texts(folder, "queries")
+    judged: set[tuple[str, str]] = set()
+    qrels: dict[str, dict[str, int]] = {}
+
+    def judge(row: Row) -> None:
+        query, document = (as_id(row.values.get(name)) for name in ("query-id", "corpus-id"))
+        grade = as_grade(row.values.get("score"))
+        if query is None or document is None or grade is None:
+            raise MarError("needs 'query-id', 'corpus-id' and 'score', a whole number.")
+        _known(query, "query", queries)
+        _known(document, "document", corpus)
+        if (query, document) in judged:
+            raise MarError(f"the document {document!r} is judged twice for the query {query!r}.")
+        judged.add((query, document))
+        if grade > 0:  # queries without a positive cannot be scored; mteb leaves them out as well
+            qrels.setdefault(query, {})[document] = grade
+
+    for _ in read_rows(folder / "qrels", judge, table=split):
+        pass
+    if not qrels:
+        raise MarError(f"{folder}: the qrels mark no document as relevant.")
+    candidates: dict[str, list[str]] = {}
+    if kind == "rerank":
+        listed = _candidates(folder, queries, corpus)
+        missing = [query for query in qrels if query not in listed]
+        if missing:
+            raise MarError(f"{folder / 'top_ranked.jsonl'}: the query {missing[0]!r} has no candidates.")
+        candidates = {query: listed[query] for query in qrels}
+        used = {document for documents in candidates.values() for document in documents}
+        corpus = {document: text for document, text in corpus.items() if document in used}
+    scored = {query: queries[query] for query in qrels}
+    return {"queries": scored, "corpus": corpus, "qrels": qrels, "candidates": candidates}
+
+
+def _texts(folder: Path, table: str) -> dict[str, str]:
+    """Return the texts by id; with the titles of a corpus, which queries do not have."""
+    texts: dict[str, str] = {}
+
+    def make(row: Row) -> None:
+        values = row.values
+        key, text = as_id(values.get("_id", values.get("id"))), values.get("text")
+        title = (values.get("title") or "") if table == "corpus" else ""
+        if key is None or not isinstance(text, str) or not isinstance(title, str):
+            raise MarError(f"needs '_id' and 'text', strings that are not empty; has {sorted(values)}.")
+        if not is_document(text, title):
+            raise MarError(f"the text of {key!r} is empty.")
+        if key in texts:
+            raise MarError(f"the id {key!r} occurs twice.")
+        texts[key] = join_document({"title": title, "text": text})
+
+    for _ in read_rows(folder, make, table=table):
+        pass
+    return texts
+
+
+def _candidates(folder: Path, queries: Container[str], corpus: Container[str]) -> dict[str, list[str]]:
+    candidates: dict[str, list[str]] = {}
+
+    def make(row: Row) -> None:
+        query, ids = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
+        if query is None or not isinstance(ids, list) or not ids:
+            raise MarError("needs 'query-id' and 'corpus-ids', a list that is not empty.")
+        _known(query, "query", queries)
+        if query in candidates:
+            raise MarError(f"a second list for the query {query!r}.")
+        candidates[query] = [as_id(one) or "" for one in ids]
+        for document in candidates[query]:
+            _known(document, "document", corpus)
+        twice, number = Counter(candidates[query]).most_common(1)[0]
+        if number > 1:
+            raise MarError(f"the document {twice!r} is listed twice.")
+
+    for _ in read_rows(folder, make, table="top_ranked"):
+        pass
+    return candidates
+
+
+def _known(name: str, what: str, names: Container[str]) -> None:
+    if name not in names:
+        raise MarError(f"there is no {what} {name!r}.")
+
+
+def _read_pairs(folder: Path, split: str) -> dict[str, Any]:
+    """Read the pairs of an STS task from `SPLIT.jsonl`."""
+
+    def make(row: Row) -> tuple[tuple[str, str], float]:
+        values = row.values
+        if "label" in values and "score" not in values:
+            raise MarError(
+                "'label' is a column of pair classification, which is not scored here; STS has 'score'."
+            )
+        first, second = as_text(values.get("sentence1")), as_text(values.get("sentence2"))
+        value = as_number(values.get("score"))
+        if first is None or second is None or value is None:
+            raise MarError("needs 'sentence1', 'sentence2' and a finite number 'score'.")
+        return (first, second), value
+
+    rows = list(read_rows(folder, make, table=split))
+    if len({value for _, value in rows}) < 2:
+        raise MarError(f"{folder}: all {len(rows)} pairs have one score; a correlation needs at least two.")
+    return {"pairs": [pair for pair, _ in rows], "gold": [value for _, value in rows]}
 
 
 def score(
@@ -132,11 +286,11 @@ def score(
         One value per judged query (its metric), or per pair (its predicted similarity).
 
     Raises:
-        TaskError: The task asks for a prompt that the model does not have.
+        MarError: The task asks for a prompt that the model does not have.
     """
 
-    def encode(texts: Sequence[str], role: Literal["query", "document"] | None) -> Any:
-        return encode_texts(model, texts, data.task, data.type, role, batch_size=batch_size)
+    def encode(texts: Sequence[str], role: Role | None) -> Any:
+        return encode_texts(model, texts, data, role, batch_size=batch_size)
 
     if data.type == "sts":
         first, second = (encode([pair[side] for pair in data.pairs], None) for side in (0, 1))
@@ -161,16 +315,11 @@ def score_vectors(
         documents: Tensor `(documents, dim)`, in the order of `data.corpus`, on any device.
         similarity: Returns the scores of queries and documents, `(queries, documents)`.
     """
-    return score_run(_rank(similarity, data, queries, documents.to(queries.device)), data)
-
-
-def _rank(
-    similarity: Callable[[Any, Any], Any], data: TaskData, queries: Any, documents: Any
-) -> dict[str, dict[str, float]]:
-    """Return the scores of the best documents of every query, or of its candidates."""
+    documents = documents.to(queries.device)
     ids = list(data.corpus)
     position = {key: index for index, key in enumerate(ids)}
-    depth = min(len(ids), max(_DEPTH, _cut(data.metric) or 1000))
+    cut = int(data.metric.partition("@")[2] or 1000)
+    depth = min(len(ids), max(_DEPTH, cut))
     run: dict[str, dict[str, float]] = {}
     rows = list(data.queries)
     for start in range(0, len(rows), 64):
@@ -183,7 +332,7 @@ def _rank(
                 top = row.topk(depth)
                 columns, values = top.indices.tolist(), top.values.tolist()
             run[key] = {ids[index]: value for index, value in zip(columns, values, strict=True)}
-    return run
+    return score_run(run, data)
 
 
 def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
@@ -196,54 +345,54 @@ def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
     import pytrec_eval  # lazy: pytrec_eval
 
     name, _, cut = data.metric.partition("@")
-    measure = f"{_CUT_METRICS[name]}.{cut}" if cut else _UNCUT_METRICS[name]
+    measure = f"{_METRICS[name]}.{cut}" if cut else _METRICS[name]
     result = pytrec_eval.RelevanceEvaluator(data.qrels, {measure}).evaluate(run)
     key = measure.replace(".", "_")
     return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
 
 
-def _cut(metric: str) -> int | None:
-    _, _, cut = metric.partition("@")
-    return int(cut) if cut else None
+def encode_texts(
+    model: SentenceTransformer, texts: Sequence[str], data: TaskData, role: Role | None, *, batch_size: int
+) -> Any:
+    """Return the vectors of texts, a float32 tensor `(texts, dim)`.
 
+    The stored prompt is the first of `TYPE-ROLE`, `TYPE` and `ROLE`, such as `Retrieval-query`, `Retrieval`
+    and `query`. If there is none of these, a model with routes gets no prompt, and any other model the one
+    that sentence-transformers chooses.
 
-def _check_metric(metric: str, kind: TaskType, name: str) -> None:
-    if kind == "sts":
-        valid = metric in ("pearson", "spearman")
-        choice = "pearson, spearman"
-    else:
-        valid = metric in _UNCUT_METRICS or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
-        choice = "ndcg@K, recall@K, p@K, map, mrr"
-    if not valid:
-        raise TaskError(f"task {name}: {metric!r} is not a metric of {kind} tasks; choose from {choice}.")
+    Args:
+        model: Any sentence-transformers model; texts without a role take its query route if it has routes.
+        texts: Queries, documents, or one side of text pairs.
+        data: The task; its `prompt` replaces that of texts that are not documents.
+        role: None for text pairs.
+        batch_size: Texts encoded at a time.
 
+    Raises:
+        MarError: The task asks for a prompt that the model does not have.
+    """
+    from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
-def _folder(path: str) -> Path:
-    plain = Path(path).expanduser()
-    if path.startswith("package:") or (not plain.exists() and plain.name == path):
-        try:
-            return locate(path if path.startswith("package:") else PACKAGED_TASKS_PREFIX + path)
-        except MarError as error:
-            raise _no_task(path) from error
-    if not plain.is_dir():
-        raise _no_task(path)
-    return plain
-
-
-def _no_task(path: str) -> MarError:
-    return MarError(
-        f"No task at {path}. Give a folder in the Hub layout, 'package:NAME/FOLDER' or the name of a "
-        "packaged task such as MedTEBRetrieval."
-    )
-
-
-def _type(folder: Path, task: Task) -> TaskType:
-    if (folder / "top_ranked.jsonl").is_file():
-        return "rerank"
-    if (folder / "corpus.jsonl").is_file():
-        return "retrieval"
-    if (folder / f"{task.split}.jsonl").is_file():
-        return "sts"
-    raise MarError(
-        f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
-    )
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "convert_to_tensor": True,
+        "show_progress_bar": len(texts) >= _PROGRESS_TEXTS,
+    }
+    has_routes = any(isinstance(module, Router) for module in model.children())
+    kind = _MTEB_TYPES[data.type]
+    names: Sequence[str] = (kind,) if role is None else (f"{kind}-{role}", kind, role)
+    if data.task.prompt is not None and role != "document":
+        if data.task.prompt not in model.prompts:
+            raise MarError(
+                f"task {data.task.name} asks for the prompt {data.task.prompt!r}; the model has "
+                f"{', '.join(model.prompts) or 'none'}."
+            )
+        names = (data.task.prompt,)
+    stored = [str(model.prompts[name]) for name in names if name in model.prompts]
+    if stored or has_routes:
+        options["prompt"] = stored[0] if stored else ""
+    encode: Any = model.encode
+    if role == "document":
+        encode = model.encode_document
+    elif role == "query" or has_routes:
+        encode = model.encode_query
+    return encode(list(texts), **options).float()

@@ -131,8 +131,10 @@ def check_place(out: Path, *, overwrite: bool) -> None:
 
 def packaged_queries() -> list[str]:
     """Return the queries to measure on if none are given."""
-    from mar_st.evaluation.scored_set import Task  # lazy: pydantic
-    from mar_st.evaluation.tasks import load_task  # lazy: transformers
+    from mar_st.evaluation.tasks import (
+        Task,  # lazy: pydantic
+        load_task,  # lazy: transformers
+    )
 
     task = Task(name="queries", path="package:medteb_mteb/MedTEBRetrieval")
     return list(load_task(task).queries.values())[:MAX_COMPARED]

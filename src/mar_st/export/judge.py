@@ -11,8 +11,7 @@ import torch
 from sentence_transformers import util
 
 from mar_st.errors import MarError
-from mar_st.evaluation.scored_set import Task
-from mar_st.evaluation.tasks import load_task, score_vectors
+from mar_st.evaluation.tasks import Task, load_task, score_vectors
 from mar_st.model.opening import open_model
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.statistics import bootstrap
-from mar_st.evaluation.tasks import load_task, score_vectors
+from mar_st.evaluation.tasks import Task, load_task, score_vectors
 from mar_st.spaces.agreement import RESAMPLES
 from mar_st.spaces.space import SpaceError
 

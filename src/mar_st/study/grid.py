@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mar_st.data import read_source, source_digest
 from mar_st.errors import MarError
-from mar_st.evaluation.scored_set import NAME_PATTERN, Task
+from mar_st.evaluation.tasks import NAME_PATTERN, Task
 from mar_st.files import read_record, write_json, write_text
 from mar_st.options import Settings, validated
 from mar_st.recipes.load import RECIPES, find_yaml, merged, read_content, read_mapping

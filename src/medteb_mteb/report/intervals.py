@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from mar_st.evaluation.resampling import p_value, resampled, swapped_means
+from mar_st.evaluation.statistics import p_value, resampled, swapped_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.evaluation.scored_set import Task
-from mar_st.evaluation.tasks import load_task, score
+from mar_st.evaluation.tasks import Task, load_task, score
 
 pytestmark = pytest.mark.gpu
 
