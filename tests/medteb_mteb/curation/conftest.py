@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -12,8 +13,7 @@ HERE = Path(__file__).parent
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
-_FAULTS = HERE / "judge" / "fault_server.py"
-for _path in (EXAMPLES / "rule_judges.py", *((_FAULTS, HERE / "llm_server.py") if _FAULTS.exists() else ())):
+for _path in (EXAMPLES / "rule_judges.py", HERE / "judge" / "fault_server.py", HERE / "llm_server.py"):
     if _path.stem not in sys.modules:
         _spec = importlib.util.spec_from_file_location(_path.stem, _path)
         sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)
@@ -28,3 +28,49 @@ def quick_retries(monkeypatch):
         monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.1)
     monkeypatch.setattr("medteb_mteb.curation.llm.client.FIRST_PAUSE", 0.01)
     monkeypatch.setattr("medteb_mteb.curation.llm.client.MAX_PAUSE", 0.1)
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(name="write")
+def _write():
+    """Writes rows of JSON."""
+    return write
+
+
+@pytest.fixture
+def rows_of():
+    """Reads rows of JSON; none if the file does not exist."""
+
+    def read(path: Path) -> list[dict]:
+        return [json.loads(line) for line in path.open(encoding="utf-8")] if path.exists() else []
+
+    return read
+
+
+@pytest.fixture
+def content():
+    """Everything that a step has written, without its record."""
+    return lambda folder: {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in (".lock", "step.json")
+    }
+
+
+@pytest.fixture
+def run_step(tmp_path):
+    """Runs a step into a folder: `run_step(STEP, "out", option=...) -> counts`."""
+    from medteb_mteb.curation.step import perform
+
+    def run(step, out="out", **options):
+        answers = {"already_anonymous": True, "journal": tmp_path / "answers.sqlite"} if step.asks else {}
+        quiet = {"quiet": True} if "quiet" in step.settings.model_fields else {}
+        record, _ = perform(step, step.settings(**{"out": tmp_path / out} | answers | quiet | options))
+        return record["counts"]
+
+    return run
