@@ -238,7 +238,7 @@ def _of_ids(entry: Data) -> bool:
     if entry.role is not None or entry.path.startswith(HUB) or not locate(entry.path).is_dir():
         return False
     first = next(read_rows(entry.path, table="triples"), None)
-    return first is not None and "query-id" in first.values
+    return first is not None and "query-id" in first.values and "query" not in first.values
 
 
 def _false_negatives(triples: Triples) -> np.ndarray:
