@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mar_st.losses.alignment import AlignmentLoss
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
+from mar_st.losses.retromae import RetroMAELoss
 from mar_st.losses.score_distill import ScoreDistillLoss
-from mar_st.losses.stored_infonce import StoredInfoNCELoss
 
-__all__ = ["AlignmentLoss", "AsymInfoNCELoss", "ScoreDistillLoss", "StoredInfoNCELoss"]
+__all__ = ["AlignmentLoss", "AsymInfoNCELoss", "RetroMAELoss", "ScoreDistillLoss"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mar_st.losses.in_batch import InBatchLoss, Scope, infonce
 
@@ -51,6 +51,7 @@ class AsymInfoNCELoss(InBatchLoss):
         |---------------------------------------------|--------|
         | (query, positive) texts                     | none   |
         | (query, positive, negative_1, ..., _n)      | none   |
+        | (query), with stored documents              | vectors `(batch, 2 + n, dim)` |
 
     Relations:
         - `MultipleNegativesRankingLoss` and its `Cached` form have the same value and gradients for a fixed
@@ -59,7 +60,7 @@ class AsymInfoNCELoss(InBatchLoss):
         - `MatryoshkaLoss` around them has the same value and gradients (tested). It normalises vectors of
           models that do not, and around a gradient-caching loss it does not weight the gradient of a learnt
           temperature; `dims` handle both correctly, and gather vectors once for all dimensions.
-        - `AlignmentLoss` and `StoredInfoNCELoss` train only the query encoder, against stored vectors.
+        - `AlignmentLoss` pairs a text with its own vector and needs no labelled pairs.
         - `ScoreDistillLoss` adds the scores of a teacher.
 
     Example:
@@ -67,9 +68,6 @@ class AsymInfoNCELoss(InBatchLoss):
         loss = AsymInfoNCELoss(mar, temperature=0.02)
         SentenceTransformerTrainer(model=mar, args=args, train_dataset=triples, loss=loss).train()
         ```
-
-    Raises:
-        ValueError: The temperature is not positive, or the margin is negative; see also `InBatchLoss`.
     """
 
     def __init__(
@@ -94,7 +92,6 @@ class AsymInfoNCELoss(InBatchLoss):
             mini_batch_size=mini_batch_size,
             mini_batch_tokens=mini_batch_tokens,
         )
-        check_margin(false_negative_margin)
         self.both_directions = both_directions
         self.false_negative_margin = false_negative_margin
 
@@ -109,14 +106,6 @@ class AsymInfoNCELoss(InBatchLoss):
             margin=self.false_negative_margin,
         )
         return {"dim": loss}
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings for the model card."""
-        return {
-            **super().get_config_dict(),
-            "both_directions": self.both_directions,
-            "false_negative_margin": self.false_negative_margin,
-        }
 
 
 def both_infonce(
@@ -142,13 +131,3 @@ def both_infonce(
     if not both_directions:
         return loss
     return (loss + infonce(documents[scope.rows] @ queries.T, scope, margin)) / 2
-
-
-def check_margin(margin: float | None) -> None:
-    """Refuse a false-negative margin below zero.
-
-    Raises:
-        ValueError: The margin is negative.
-    """
-    if margin is not None and margin < 0:
-        raise ValueError(f"false_negative_margin must not be negative; got {margin}.")

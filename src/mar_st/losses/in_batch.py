@@ -13,7 +13,6 @@ from sentence_transformers.base.modules import Router
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses.attach import attach
 from mar_st.losses.columns import embed_columns
 from mar_st.losses.passes import Cached, PassesMixin
 
@@ -81,8 +80,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         mini_batch_tokens: Tokens of a column, padding included, that are encoded at a time.
 
     Raises:
-        ValueError: A temperature or dimension is out of range, or the model's similarity is neither the
-            cosine nor the dot product.
+        ValueError: The model's similarity is neither the cosine nor the dot product.
     """
 
     def __init__(
@@ -97,14 +95,6 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature must be positive; got {temperature}.")
-        if learnable_temperature and not 1 / MAX_SCALE <= temperature <= 1:
-            raise ValueError(
-                f"A learnable temperature starts between {1 / MAX_SCALE} and 1; got {temperature}."
-            )
-        if any(dim < 1 for dim in dims) or len(set(dims)) < len(dims):
-            raise ValueError(f"dims are different positive numbers; got {tuple(dims)}.")
         if model.similarity_fn_name not in ("cosine", "dot"):
             raise ValueError(
                 f"The model scores by {model.similarity_fn_name}; cosine and dot product can be trained."
@@ -209,16 +199,6 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
                     part.grad = gradient.to(part.dtype)
         return loss
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings for the model card."""
-        return {
-            "temperature": self.temperature,
-            "learnable_temperature": self.learnable_temperature,
-            "dims": self.dims,
-            "gather_across_devices": self.gather_across_devices,
-            **self.passes_config,
-        }
-
     # -- how it is computed --
 
     def _embed_frozen(self, features: dict[str, Tensor]) -> Tensor:
@@ -229,10 +209,6 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         self, columns: Sequence[Tensor], labels: Tensor | None, wanted: Sequence[bool]
     ) -> tuple[Tensor, dict[int, Tensor], Tensor | None]:
         """Return the loss, its gradients by wanted column, and that of `log_scale` if it is learnt."""
-        _check_columns(len(columns))
-        if len({column.shape for column in columns}) > 1:
-            shapes = ", ".join(str(tuple(column.shape)) for column in columns)
-            raise ValueError(f"The columns must have vectors of one shape; got {shapes}.")
         learns = self.learnable_temperature and torch.is_grad_enabled()
         with torch.autocast(columns[0].device.type, enabled=False), torch.enable_grad():
             dtype = torch.promote_types(columns[0].dtype, torch.float32)
@@ -314,6 +290,37 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         return dict(zip(pieces, own, strict=True))
 
 
+class _Attach(torch.autograd.Function):
+    """A value whose gradients are already known; autograd scales and propagates them."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+        del tensors
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
+        (scale,) = outputs
+        return (scale, None, *(scale.to(gradient.dtype) * gradient for gradient in ctx.gradients))
+
+
+def attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tensor]) -> Tensor:
+    """Return `value` with the gradients of some tensors attached, as part of the autograd graph.
+
+    Args:
+        value: A value that does not need gradients, such as a loss.
+        gradients: Gradients of the value, by index into `tensors`.
+        tensors: Tensors that the gradients belong to.
+    """
+    if not gradients:
+        return value
+    chosen = [tensors[index] for index in gradients]
+    own = [gradient.to(tensor.dtype) for gradient, tensor in zip(gradients.values(), chosen, strict=True)]
+    attached: Tensor = _Attach.apply(value, own, *chosen)  # type: ignore[no-untyped-call]
+    return attached
+
+
 def blocks(columns: Tensor) -> Tensor:
     """Reshape `(rows, columns, dim)` to `(columns * rows, dim)`, column after column."""
     return columns.transpose(0, 1).flatten(0, 1).contiguous()
@@ -338,21 +345,12 @@ def infonce(scores: Tensor, scope: Scope, margin: float | None = None) -> Tensor
     return cross_entropy(logits, scope.rows, reduction="sum")
 
 
-def _check_columns(number: int) -> None:
-    if number < 2:
-        raise ValueError(
-            f"The loss takes the columns query, positive and any number of negatives; got {number} column(s)."
-        )
-
-
 def _stored_documents(labels: Tensor | None) -> list[Tensor]:
     """Return the document vectors, `(rows, width)` per column, of labels that begin with the query vector."""
-    if labels is None or labels.ndim != 3 or labels.shape[1] < 2:
-        got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
+    if labels is None or labels.ndim != 3:
         raise ValueError(
             "The loss takes the columns query, positive and any number of negatives; or queries alone, and "
-            "as labels the stored vectors of each row's query and documents, (batch, 1 + documents, width). "
-            f"Got 1 column and {got}."
+            "as labels the stored vectors of each row's query and documents, (batch, 1 + documents, width)."
         )
     return list(labels[:, 1:].unbind(1))
 

@@ -53,27 +53,10 @@ class PassesMixin(CachedLossMixin):
     mini_batch_tokens: int | None = None
 
     def set_passes(self, rows: int | None, tokens: int | None) -> None:
-        """Limit the passes; without a limit nothing is cached.
-
-        Raises:
-            ValueError: A limit is not positive.
-        """
-        for name, value in (("mini_batch_size", rows), ("mini_batch_tokens", tokens)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive; got {value}.")
+        """Limit the passes; without a limit nothing is cached."""
         self.mini_batch_size = rows if rows is not None else UNLIMITED_ROWS
         self.mini_batch_tokens = tokens
         self.uses_gradient_cache = rows is not None or tokens is not None
-
-    @property
-    def passes_config(self) -> dict[str, int | None]:
-        """Return the limits for the model card."""
-        rows = (
-            self.mini_batch_size
-            if self.uses_gradient_cache and self.mini_batch_size != UNLIMITED_ROWS
-            else None
-        )
-        return {"mini_batch_size": rows, "mini_batch_tokens": self.mini_batch_tokens}
 
     def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
         """Return the order of the rows in the passes of each column."""

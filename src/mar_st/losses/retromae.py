@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers.base.model import BaseModel
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sentence_transformers import SentenceTransformer
-
-Replacement: TypeAlias = Literal["80-10-10", "mask"]
 
 #: Mask patterns drawn per text; every row of the decoder takes one of them.
 PATTERNS_PER_TEXT = 256
@@ -46,8 +44,6 @@ class RetroMAELoss(nn.Module):
         model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
         encoder_mask: Share of the words that the encoder does not see.
         decoder_mask: Share of the tokens that a row of the decoder does not see.
-        replacement: Replacement of a masked token in the encoder's input: `80-10-10` as above, or always the
-            `mask` token.
         bf16: Compute under bfloat16 autocast.
         gather_across_devices: Take the means over the targets of all processes, so that a batch split over
             processes has the gradients of the whole batch.
@@ -73,7 +69,6 @@ class RetroMAELoss(nn.Module):
 
     Raises:
         MarError: The tokenizer has no mask token and no substitute for it.
-        ValueError: A mask rate is not between 0 and 1.
     """
 
     def __init__(
@@ -82,16 +77,12 @@ class RetroMAELoss(nn.Module):
         *,
         encoder_mask: float = 0.3,
         decoder_mask: float = 0.5,
-        replacement: Replacement = "80-10-10",
         bf16: bool = False,
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
-        if not (0 < encoder_mask < 1 and 0 < decoder_mask < 1):
-            raise ValueError(f"Mask rates lie between 0 and 1; got {encoder_mask} and {decoder_mask}.")
         self.model = model
         self.encoder_mask, self.decoder_mask, self.bf16 = encoder_mask, decoder_mask, bf16
-        self.replacement: Replacement = replacement
         self.gather_across_devices = gather_across_devices
         transformer: Any = model[0]
         tokenizer, encoder = transformer.tokenizer, transformer.model
@@ -110,25 +101,20 @@ class RetroMAELoss(nn.Module):
         self.last_parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of one batch; its two parts are in `last_parts` afterwards.
-
-        Raises:
-            ValueError: There is more than one column.
-        """
+        """Return the loss of one batch; its two parts are in `last_parts` afterwards."""
         del labels
-        (column,) = self.prepare(list(sentence_features))
-        tokens, masked = column["input_ids"], column["masked"]
-        plain = column["attention_mask"].bool() & ~self.special[tokens]
+        (column,) = sentence_features
+        tokens, attended = column["input_ids"], column["attention_mask"].bool()
+        plain = attended & ~self.special[tokens]
+        masked = draw_words(plain, self.continues[tokens], self.encoder_mask)
+        visible = draw_visible(attended, plain, self.decoder_mask)
+        of_encoder, of_decoder = self._targets(masked, plain)
+        corrupted = replace_tokens(tokens, masked, self.mask_id, self.vocabulary)
         transformer: Any = unwrapped(self.model)[0]
         encoder = transformer.model
         embeddings = encoder.get_input_embeddings()
-        of_encoder, of_decoder = column["targets"]
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=self.bf16):
-            states = encoder(
-                input_ids=column["corrupted"], attention_mask=column["attention_mask"]
-            ).last_hidden_state
-            # A part of a batch may have fewer columns than the batch that the masks were drawn for.
-            visible = column["visible"][:, :, : tokens.shape[1]]
+            states = encoder(input_ids=corrupted, attention_mask=column["attention_mask"]).last_hidden_state
             decoded = self.decoder(states[:, 0], embeddings(tokens), visible)
             weight = embeddings.weight
             parts = {
@@ -139,43 +125,14 @@ class RetroMAELoss(nn.Module):
         loss: Tensor = parts["encoder"] + parts["decoder"]
         return loss
 
-    def _corrupted(self, tokens: Tensor, masked: Tensor) -> Tensor:
-        if self.replacement == "mask":
-            return tokens.masked_fill(masked, self.mask_id)
-        return replace_tokens(tokens, masked, self.mask_id, self.vocabulary)
-
-    def prepare(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the column with its random masks, drawn unless it has them already.
-
-        Args:
-            features: A list of one column.
-
-        Returns:
-            The column with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool,
-            `corrupted` (what the encoder reads) and `targets` (the number of targets of each of the two
-            means). Its rows can be given to `forward` in parts; the losses of the parts add up to the loss of
-            the whole.
-
-        Raises:
-            ValueError: There is more than one column.
-        """
-        if len(features) != 1:
-            raise ValueError(f"RetroMAELoss takes one text column; got {len(features)}.")
-        (column,) = features
-        if "masked" in column:
-            return features
-        tokens, attended = column["input_ids"], column["attention_mask"].bool()
-        plain = attended & ~self.special[tokens]
-        masked = draw_words(plain, self.continues[tokens], self.encoder_mask)
-        visible = draw_visible(attended, plain, self.decoder_mask)
+    def _targets(self, masked: Tensor, plain: Tensor) -> tuple[Tensor, ...]:
+        """Return the number of targets of each of the two means; the mean over the processes of a batch."""
         targets = torch.stack([masked.sum(), plain.sum()]).float()
         if self.gather_across_devices and torch.distributed.is_initialized():
             # The gradients are averaged over the processes, and so are the numbers of targets.
             torch.distributed.all_reduce(targets)
             targets = targets / torch.distributed.get_world_size()
-        of_each = tuple(targets.clamp(min=torch.finfo(torch.float32).tiny).unbind())
-        drawn = {"masked": masked, "corrupted": self._corrupted(tokens, masked), "visible": visible}
-        return [{**column, **drawn, "targets": of_each}]
+        return tuple(targets.clamp(min=torch.finfo(torch.float32).tiny).unbind())
 
     def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         """Return the cross-entropy, summed over the targets."""
@@ -194,14 +151,6 @@ class RetroMAELoss(nn.Module):
     def _summed(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         logits = self.head(states, embeddings).float()
         return nn.functional.cross_entropy(logits, targets, reduction="sum")
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings for the model card."""
-        return {
-            "encoder_mask": self.encoder_mask,
-            "decoder_mask": self.decoder_mask,
-            "replacement": self.replacement,
-        }
 
 
 def unwrapped(model: Any) -> Any:

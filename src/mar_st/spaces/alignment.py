@@ -17,7 +17,7 @@ from mar_st.data import Source, column_texts, numbered, read_triples
 from mar_st.files import move_folder, refuse_link, write_digests
 from mar_st.files.locks import alone
 from mar_st.files.packages import need_packages
-from mar_st.losses import StoredInfoNCELoss
+from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
 from mar_st.model.native_gte import fetch
@@ -301,8 +301,10 @@ class SpaceRun:
         columns = read_columns(Source(entry, triples), options.seed)
         names = [name for name in columns.column_names if name != "query"]
         texts, places = numbered(*(column_texts(columns, name) for name in names))
-        # The documents stay in the columns, unread, so that no two rows of a batch share one.
-        data = {"refine": labelled(columns.data.table, np.stack(places, axis=1), space.documents(texts))}
+        # The documents stay in the columns, unread, so that no two rows of a batch share one. The first row
+        # of a label is that of the query's own vector, which this loss does not read.
+        rows = np.stack([places[0], *places], axis=1)
+        data = {"refine": labelled(columns.data.table, rows, space.documents(texts))}
         stage = JointStage(
             stage="joint", name="refine", freeze="document",
             epochs=options.refine_epochs, batch_size=options.refine_batch_size,
@@ -310,7 +312,7 @@ class SpaceRun:
             temperature=options.refine_temperature, mini_batch_size=options.mini_batch_size,
             length_groups=options.length_groups, start_share=options.refine_start_share,
         )  # fmt: skip
-        loss = StoredInfoNCELoss(
+        loss = AsymInfoNCELoss(
             model,
             temperature=stage.temperature,
             gather_across_devices=True,

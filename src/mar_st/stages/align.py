@@ -182,9 +182,10 @@ def _rows(
 
     picked = group.texts if group.weight == 1 else group.texts.select(rows)
     if second is None:
-        places = np.zeros(group.texts.stored, dtype=np.int32)
+        table = picked.table("text")
+        places = np.zeros(len(table), dtype=np.int32)
         places[group.texts.numbers()] = np.arange(len(group.texts))
-        return labelled(picked.table("text"), places, vectors_of(group.texts, group), picked.rows)
+        return labelled(table, places, vectors_of(group.texts, group), picked.rows)
     drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
     columns = {"text": picked, SECOND_COLUMN: second.texts.select(np.array(drawn))}
     by_role = {group.role: group, second.role: second}

@@ -97,23 +97,6 @@ def test_two_processes_get_the_gradients_of_the_joined_batch(monkeypatch, option
     assert expected - alone > 0.1, "by default a process has its own negatives alone"
 
 
-def test_a_learnt_temperature_starts_and_stays_at_a_thousandth_or_above():
-    model = BagOfTokens()
-    with pytest.raises(ValueError, match=r"between 0\.001 and 1; got 0\.0009"):
-        AsymInfoNCELoss(model, temperature=0.0009, learnable_temperature=True)
-    assert AsymInfoNCELoss(model, temperature=0.0009).temperature == pytest.approx(0.0009, rel=1e-4)
-    loss = AsymInfoNCELoss(model, temperature=0.002, learnable_temperature=True)
-    with torch.no_grad():
-        loss.log_scale.fill_(20.0)
-    loss(_features(2))
-    assert loss.temperature == pytest.approx(0.001, rel=1e-4)
-
-
-def test_queries_without_documents_are_refused():
-    with pytest.raises(ValueError, match=r"positive and any number of negatives; got 1 column\(s\)"):
-        AsymInfoNCELoss(BagOfTokens()).compute_loss_from_embeddings([torch.ones(ROWS, WIDTH)], None)
-
-
 def test_a_document_that_scores_as_much_as_the_positive_stays_with_a_margin_of_zero():
     """Two rows with one and the same document: each query chooses between equals, which costs log 2."""
     vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0]])

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mar_st.losses import AlignmentLoss, AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.losses.columns import SPANS, spans_of
 from mar_st.losses.passes import token_cuts
-from mar_st.losses.stored_infonce import StoredInfoNCELoss
 from tests.mar_st.stages.helpers import mar
 
 ROWS = 12
@@ -22,10 +21,6 @@ BUDGET = 60
 
 def alignment(model, **limits):
     return AlignmentLoss(model, **limits), ("query",), VECTORS[:, 0]
-
-
-def stored(model, **limits):
-    return StoredInfoNCELoss(model, **limits), ("query",), VECTORS
 
 
 def asym(model, **limits):
@@ -67,7 +62,6 @@ def step(make, *, spans=True, extra=None, **limits):
     but=[
         "asym-limits0-True",
         "distill-limits1-False",
-        "stored-limits0-True",
         "alignment-limits1-False",
         "alignment-limits0-False",
         "frozen-limits1-True",
@@ -76,7 +70,7 @@ def step(make, *, spans=True, extra=None, **limits):
 )
 @pytest.mark.parametrize("spans", [True, False])
 @pytest.mark.parametrize("limits", [{"mini_batch_tokens": BUDGET}, {"mini_batch_size": 3}])
-@pytest.mark.parametrize("make", [alignment, stored, asym, frozen, distill])
+@pytest.mark.parametrize("make", [alignment, asym, frozen, distill])
 def test_gradients_are_those_of_the_whole_batch(make, limits, spans):
     loss, expected, _ = step(make)
     cached, gradients, shapes = step(make, spans=spans, **limits)
@@ -104,21 +98,6 @@ def test_both_limits_hold_together(padding):
     assert token_cuts(spans, 100, 40) == [1, 3, 7]
     assert token_cuts(spans, 3, 40) == [1, 3, 6, 7]
     assert token_cuts(spans, 100, 8) == [1, 2, 3, 5, 7]  # a text beyond the limit goes alone
-
-
-@pytest.mark.parametrize("name", ["mini_batch_size", "mini_batch_tokens"])
-def test_a_limit_of_zero_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be positive; got 0"):
-        alignment(mar(), **{name: 0})
-
-
-@pytest.mark.parametrize("make", [alignment, stored, asym])
-@pytest.mark.parametrize("rows", [{}, {"mini_batch_size": 3}])
-@pytest.mark.parametrize("tokens", [{}, {"mini_batch_tokens": 60}])
-def test_settings_name_the_limits_that_were_given(make, rows, tokens):
-    config = make(mar(), **rows, **tokens)[0].get_config_dict()
-    expected = {"mini_batch_size": None, "mini_batch_tokens": None, **rows, **tokens}
-    assert {name: config[name] for name in expected} == expected
 
 
 def test_passes_keep_to_both_limits():
@@ -238,7 +217,7 @@ def test_texts_with_a_prompt_length_in_a_tensor_are_cut_in_their_order():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": BUDGET}])
-@pytest.mark.parametrize("make", [alignment, stored, asym, distill])
+@pytest.mark.parametrize("make", [alignment, asym, distill])
 def test_a_step_does_not_wait_for_the_device(make, limits):
     model = mar()
     loss, routes, labels = make(model, **limits)

@@ -11,8 +11,6 @@ from mar_st.errors import MarError
 from mar_st.losses import retromae
 from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, replace_tokens, word_pieces
 from mar_st.model.encoders import load_encoder
-from mar_st.recipes.stage_schema import RetroMAEStage
-from tests.mar_st.losses.processes import Processes
 from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 
@@ -66,29 +64,6 @@ def test_rows_of_the_decoder_do_not_see_the_given_share_of_other_tokens(rate):
     torch.manual_seed(0)
     attended, plain = _masks()
     assert _unseen(draw_visible(attended, plain, rate), plain) == pytest.approx(rate, abs=0.02)
-
-
-def test_the_decoder_gets_the_mask_rate_of_the_decoder(model, queries):
-    torch.manual_seed(0)
-    loss = RetroMAELoss(model, encoder_mask=0.3, decoder_mask=0.9)
-    features = model.preprocess(queries * 40)
-    (column,) = loss.prepare([features])
-    plain = features["attention_mask"].bool() & ~loss.special[features["input_ids"]]
-    assert _unseen(column["visible"], plain) == pytest.approx(0.9, abs=0.04)
-    assert loss.get_config_dict() == {
-        "encoder_mask": 0.3,
-        "decoder_mask": 0.9,
-        "replacement": "80-10-10",
-    }
-
-
-def test_default_rates_are_those_of_the_stage_of_a_recipe(model):
-    stage = RetroMAEStage(stage="retromae", name="pre", batch_size=8, learning_rate=1e-3)
-    assert RetroMAELoss(model).get_config_dict() == {
-        "encoder_mask": stage.encoder_mask,
-        "decoder_mask": stage.decoder_mask,
-        "replacement": stage.mask_replacement,
-    }
 
 
 def test_words_are_masked_whole():
@@ -149,31 +124,6 @@ def test_masked_tokens_are_replaced_as_in_bert():
     assert (random.min() < 50, random.max() > 950) == (True, True)
 
 
-@pytest.mark.parametrize(("replacement", "share"), [("80-10-10", 0.8), ("mask", 1.0)])
-def test_masked_tokens_are_replaced_as_configured(model, queries, replacement, share):
-    torch.manual_seed(0)
-    loss = RetroMAELoss(model, encoder_mask=0.9, replacement=replacement)
-    features = model.preprocess(queries * 40)
-    read = []
-    model[0].model.register_forward_pre_hook(
-        lambda module, args, kwargs: read.append(kwargs["input_ids"]), with_kwargs=True
-    )
-    loss([features])
-    plain = features["attention_mask"].bool() & ~loss.special[features["input_ids"]]
-    assert float((read[0] == loss.mask_id)[plain].float().mean()) == pytest.approx(0.9 * share, abs=0.04)
-    assert loss.get_config_dict()["replacement"] == replacement
-
-
-def test_masked_tokens_become_the_mask_token_where_the_tokenizer_has_one(encoder_folder):
-    torch.manual_seed(0)
-    model = SentenceTransformer(str(encoder_folder), device="cpu")
-    vocabulary = model[0].tokenizer.get_vocab()
-    loss = RetroMAELoss(model, encoder_mask=0.9, replacement="mask")
-    (column,) = loss.prepare([model.preprocess(["感冒多由病毒引起"] * 4)])
-    assert set(column["corrupted"][column["masked"]].tolist()) == {vocabulary["[MASK]"]}
-    assert vocabulary["[MASK]"] != vocabulary["[UNK]"]
-
-
 @pytest.mark.parametrize(("mask", "unknown", "expected"), [(0, 1, 0), (None, 1, 1), (None, 0, 0)])
 def test_the_unknown_token_replaces_masked_tokens_where_there_is_no_mask_token(mask, unknown, expected):
     tokenizer = SimpleNamespace(mask_token_id=mask, unk_token_id=unknown)
@@ -183,54 +133,6 @@ def test_the_unknown_token_replaces_masked_tokens_where_there_is_no_mask_token(m
 def test_a_tokenizer_without_mask_and_unknown_tokens_is_refused():
     with pytest.raises(MarError, match="SimpleNamespace has neither a mask nor an unknown token"):
         retromae.mask_token_id(SimpleNamespace(mask_token_id=None, unk_token_id=None))
-
-
-def test_unknown_tokens_are_words_and_other_special_tokens_are_not(model):
-    (column,) = RetroMAELoss(model).prepare([model.preprocess(["龘龘龘"])])
-    assert column["masked"].any()
-    assert column["targets"][1] == 3  # not [CLS] and [SEP]
-
-
-def test_masks_that_a_column_has_are_kept(model, queries):
-    loss = RetroMAELoss(model)
-    prepared = loss.prepare([model.preprocess(queries)])
-    assert loss.prepare(prepared) is prepared
-    torch.testing.assert_close(loss(prepared), loss(prepared))
-
-
-def test_two_columns_are_refused(model, queries):
-    with pytest.raises(ValueError, match="takes one text column; got 2"):
-        RetroMAELoss(model)([model.preprocess(queries)] * 2)
-
-
-def test_only_the_heads_are_saved_besides_the_model(model):
-    names = {name.partition(".")[0] for name in RetroMAELoss(model).state_dict()}
-    assert names == {"model", "decoder", "head"}
-
-
-def test_targets_are_the_mean_number_over_the_processes(model, queries, monkeypatch):
-    """Sums over the targets of a process, divided by it, then average to the mean over all targets."""
-    loss = RetroMAELoss(model, gather_across_devices=True)
-    parts = [model.preprocess(queries[:2]), model.preprocess(queries[2:] * 2)]
-    columns = Processes(monkeypatch).run(lambda rank: loss.prepare([parts[rank]])[0])
-    plain = [int((part["attention_mask"].bool() & ~loss.special[part["input_ids"]]).sum()) for part in parts]
-    masked = [int(column["masked"].sum()) for column in columns]
-    for column in columns:
-        assert [float(count) for count in column["targets"]] == [sum(masked) / 2, sum(plain) / 2]
-    (own,) = RetroMAELoss(model).prepare([parts[0]])
-    assert own["targets"][1] == plain[0] != sum(plain) / 2, "by default a process has its own targets alone"
-
-
-@pytest.mark.parametrize("attribute", ["_orig_mod", "module"])
-def test_a_wrapped_model_has_the_loss_of_the_model_itself(model, queries, attribute):
-    loss = RetroMAELoss(model)
-    prepared = loss.prepare([model.preprocess(queries)])
-    model.eval()
-    expected = loss(prepared)
-    wrapped = torch.nn.Module()
-    setattr(wrapped, attribute, model)
-    loss.model = wrapped
-    torch.testing.assert_close(loss(prepared), expected)
 
 
 def test_a_batch_without_words_costs_nothing(model):
@@ -263,7 +165,7 @@ def test_equals_a_loop_over_rows(model, queries, monkeypatch):
     """The decoder, row by row with an attention written out, on masks drawn once."""
     torch.manual_seed(3)
     model.eval()
-    loss = RetroMAELoss(model, replacement="mask")
+    loss = RetroMAELoss(model)
     features = model.preprocess(queries)
     tokens, mask = features["input_ids"], features["attention_mask"].bool()
     plain = mask & ~loss.special[tokens]
@@ -271,13 +173,13 @@ def test_equals_a_loop_over_rows(model, queries, monkeypatch):
     visible = draw_visible(mask, plain, 0.5)
     monkeypatch.setattr(retromae, "draw_words", lambda *_: masked)
     monkeypatch.setattr(retromae, "draw_visible", lambda *_: visible)
+    corrupted = torch.where(masked, loss.mask_id, tokens)
+    monkeypatch.setattr(retromae, "replace_tokens", lambda *_: corrupted)
     value = loss([features])
 
     encoder, decoder = model[0].model, loss.decoder
     weight = encoder.get_input_embeddings().weight
-    states = encoder(
-        input_ids=torch.where(masked, loss.mask_id, tokens), attention_mask=features["attention_mask"]
-    ).last_hidden_state
+    states = encoder(input_ids=corrupted, attention_mask=features["attention_mask"]).last_hidden_state
     expected = cross_entropy(loss.head(states[masked], weight), tokens[masked])
     logits, targets = [], []
     width = weight.shape[1] // decoder.heads
@@ -309,13 +211,6 @@ def test_the_sentence_vector_is_trained_by_the_decoder(model, queries):
     loss([model.preprocess(queries)]).backward()
     assert model[0].model.get_input_embeddings().weight.grad.abs().sum() > 0
     assert loss.decoder.query.weight.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("name", ["encoder_mask", "decoder_mask"])
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_bad_rates_are_refused(model, name, rate):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        RetroMAELoss(model, **{name: rate})
 
 
 def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):
