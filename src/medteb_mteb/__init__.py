@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm import load_llm
     from medteb_mteb.curation.sts import sts
     from medteb_mteb.folders import task_from_folder
-    from medteb_mteb.plugin.registry import (
+    from medteb_mteb.plugin import (
         RegistryError,
         register,
         register_tasks,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "RegistryError": "plugin.registry",
+    "RegistryError": "plugin",
     "anonymize": "curation.anonymize.step",
     "build": "curation.build",
     "diversify": "curation.diversify",
@@ -39,12 +39,12 @@ _HOMES = {
     "judge": "curation.judge",
     "load_judges": "curation.judge",
     "load_llm": "curation.llm",
-    "register": "plugin.registry",
-    "register_tasks": "plugin.registry",
+    "register": "plugin",
+    "register_tasks": "plugin",
     "sts": "curation.sts",
     "task_from_folder": "folders",
-    "unregister": "plugin.registry",
-    "unregister_tasks": "plugin.registry",
+    "unregister": "plugin",
+    "unregister_tasks": "plugin",
 }
 
 __all__ = [
@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    from medteb_mteb.plugin.registry import register  # lazy: yaml
+    from medteb_mteb.plugin import register  # lazy: yaml
 
     register()
 

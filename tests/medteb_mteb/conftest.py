@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.medteb_mteb.english.snapshots import write_snapshot
+from tests.medteb_mteb.tasks.snapshots import write_snapshot
 
 from medteb_mteb.cli import main
 from medteb_mteb.editions import write_manifest

@@ -19,9 +19,9 @@ PTH = REPOSITORY / "medteb_autoload.pth"
 PRELUDE = """
 import json, sys, types, warnings
 registered = []
-registry = types.ModuleType("medteb_mteb.plugin.registry")
+registry = types.ModuleType("medteb_mteb.plugin")
 registry.register = lambda: registered.append(sys.modules["mteb"].READY)
-sys.modules["medteb_mteb.plugin.registry"] = registry
+sys.modules["medteb_mteb.plugin"] = registry
 before = set(sys.modules)
 exec(open({pth!r}).read())
 added = sorted(set(sys.modules) - before)

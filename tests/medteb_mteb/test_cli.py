@@ -27,9 +27,7 @@ def test_help_imports_nothing_heavy():
     assert "--data" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "group", [[], ["edition"], ["review"], ["synthesize"], ["trec"], ["build"]]
-)
+@pytest.mark.parametrize("group", [[], ["edition"], ["review"], ["synthesize"], ["trec"], ["build"]])
 def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = medteb(*group, "--help")

@@ -9,7 +9,7 @@ import mteb
 import pytest
 
 from medteb_mteb.report import ResultTable, ScoreEntry
-from medteb_mteb.tasks.benchmarks import BMRETRIEVER_ENG
+from medteb_mteb.tasks.benchmarks import BENCHMARKS
 
 HERE = Path(__file__).parent
 #: Other versions of models, libraries and hardware.
@@ -33,7 +33,7 @@ def rows(file: str) -> list[dict[str, str]]:
 
 
 BMRETRIEVER, MAR_TABLE_9 = rows("bmretriever_scores.csv"), rows("mar_table_9.csv")
-FIVE = BMRETRIEVER_ENG.task_names[:5]
+FIVE = BENCHMARKS["BMRETRIEVER_ENG"].task_names[:5]
 
 
 def test_models_to_compare_are_known_to_mteb():
@@ -50,7 +50,7 @@ def test_the_averages_of_bmretriever_are_those_of_its_paper(row):
     entries = [
         ScoreEntry("a", "r", task, "ndcg_at_10", float(row[task]), "d", sample=None, note="") for task in FIVE
     ]
-    table = ResultTable(["a"], list(FIVE), entries, BMRETRIEVER_ENG.averages)
+    table = ResultTable(["a"], list(FIVE), entries, BENCHMARKS["BMRETRIEVER_ENG"].averages)
     for average in ("average of 4", "average of 5"):
         assert table.average("a", average) == pytest.approx(float(row[average]), abs=0.0006)
 

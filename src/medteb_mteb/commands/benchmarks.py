@@ -57,7 +57,7 @@ def listed() -> list[Listed]:
 
 
 def _describe(benchmark: Benchmark) -> Listed:
-    from medteb_mteb.tasks.needs import needs_of, size_of  # lazy: mteb
+    from medteb_mteb.tasks.benchmarks import needs_of, size_of  # lazy: mteb
 
     tasks: list[AbsTask] = list(benchmark.tasks)
     needs: dict[str, int] = {}

@@ -89,15 +89,17 @@ class WriteSettings(Settings):
 
 def write(settings: WriteSettings) -> dict[str, Any]:
     """Check a folder's data, and write its manifest with the digest of every data file."""
-    from medteb_mteb.folders import read_folder  # lazy: yaml
-    from medteb_mteb.folders.settings import PINNED_SETTINGS  # lazy: yaml
+    from medteb_mteb.folders import (
+        PINNED_SETTINGS,  # lazy: yaml
+        read_folder,  # lazy: yaml
+    )
 
     folder = settings.folder
     # The extra fields of an earlier manifest are kept; its files are expected to have changed.
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
     content = read_folder(folder, check_manifest=False, card_first=True)
     card = content.layout.settings
-    pinned = {key: value for key in PINNED_SETTINGS if (value := getattr(card, key)) is not None}
+    pinned = {key: value for key in PINNED_SETTINGS if (value := getattr(card, key)) not in (None, False)}
     counts = {split: len(rows) for split, rows in content.records.items()}
     if content.retrieval is not None:
         data = content.retrieval

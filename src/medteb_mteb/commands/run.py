@@ -55,9 +55,6 @@ class RunSettings(Settings):
     device: str | None = Field(None, description="PyTorch device, e.g. cpu; default: a GPU if there is one.")
     save_predictions: bool = Field(False, description="Save rankings and similarities in mteb's form, too.")
     trec: bool = Field(False, description="Save rankings as TREC runs, and the judgements as TREC qrels.")
-    random_weights: int | None = Field(
-        None, description="Seed of random weights, for model folders with a config but no weights."
-    )
     markdown: bool = Field(False, description="Print the table as Markdown.")
 
 
@@ -128,7 +125,7 @@ def _model(name: str, settings: RunSettings) -> ModelMeta:
 
     if is_run(name) and Path(name).is_file():
         return run_meta(Path(name))
-    return resolve_model(name, random_weights=settings.random_weights)
+    return resolve_model(name)
 
 
 def _averages(settings: RunSettings) -> dict[str, Sequence[Sequence[str]]]:
@@ -156,7 +153,7 @@ def _tasks(settings: RunSettings) -> tuple[list[AbsTask], frozenset[str]]:
     """Return the tasks to run, and the names of those that benchmarks alone ask for."""
     import mteb  # lazy: mteb
 
-    from medteb_mteb.tasks.of_folders import tasks_from_folders  # lazy: datasets
+    from medteb_mteb.tasks import tasks_from_folders  # lazy: datasets
 
     tasks: dict[str, AbsTask] = {}
 
@@ -321,15 +318,16 @@ class _Runner:
 
     def _loaded(self, task: AbsTask) -> bool:
         """Load a task's data; damaged data are an error, unavailable data leave an optional task out."""
+        from medteb_mteb.abstasks import DataUnavailableError  # lazy: mteb
+
         name = task.metadata.name
         if name in self.outcome.left_out:
             return False
         try:
             task.load_data()
-        except MarError:
-            raise
         except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
-            if name not in self.optional:
+            damaged = isinstance(error, MarError) and not isinstance(error, DataUnavailableError)
+            if damaged or name not in self.optional:
                 raise
             self.outcome.left_out[name] = _one_line(error)
             return False
@@ -339,8 +337,10 @@ class _Runner:
         """Run one loaded task: mteb would unload data that it has loaded, and the items need them."""
         import mteb  # lazy: mteb
 
+        from medteb_mteb.abstasks import finite  # lazy: mteb
+
         if self.model is None:
-            self.model = self.meta.load_model(device=self.settings.device)
+            self.model = finite(self.meta.load_model(device=self.settings.device))
         bars = sys.stderr.isatty()
         outcome = mteb.evaluate(
             self.model,

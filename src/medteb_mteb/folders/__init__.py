@@ -4,29 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.folders.layout import Layout, inspect_folder
-from medteb_mteb.folders.problems import FolderError
-from medteb_mteb.folders.reader import TaskFolder, read_folder
-from medteb_mteb.folders.retrieval import RetrievalData
+from medteb_mteb.folders.content import (
+    RetrievalData,
+    TaskFolder,
+    collect_retrieval,
+    detect_type,
+    query_field,
+    read_folder,
+    read_labelled,
+    read_retrieval,
+    table_rows,
+)
+from medteb_mteb.folders.layout import (
+    DISPUTED,
+    PINNED_SETTINGS,
+    FolderError,
+    Layout,
+    Problems,
+    card_header,
+    inspect_folder,
+)
 
 if TYPE_CHECKING:
-    from medteb_mteb.folders.tasks import load_into, task_from_folder
+    from medteb_mteb.folders.tasks import UNKNOWN_LANGUAGE, eval_languages, load_into, task_from_folder
 
 __all__ = [
+    "DISPUTED",
+    "PINNED_SETTINGS",
+    "UNKNOWN_LANGUAGE",
     "FolderError",
     "Layout",
+    "Problems",
     "RetrievalData",
     "TaskFolder",
+    "card_header",
+    "collect_retrieval",
+    "detect_type",
+    "eval_languages",
     "inspect_folder",
     "load_into",
+    "query_field",
     "read_folder",
+    "read_labelled",
+    "read_retrieval",
+    "table_rows",
     "task_from_folder",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # These two need mteb, which takes seconds to import; reading a folder does not.
-    if name in {"load_into", "task_from_folder"}:
+    # These need mteb, which takes seconds to import; reading a folder does not.
+    if name in {"UNKNOWN_LANGUAGE", "eval_languages", "load_into", "task_from_folder"}:
         from medteb_mteb.folders import tasks  # lazy: mteb
 
         return getattr(tasks, name)

@@ -6,12 +6,16 @@ import glob
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import yaml
+from pydantic import BeforeValidator, Field, ValidationError
 
+from mar_st.errors import MarError
+from mar_st.files import YamlError, parse_yaml
+from mar_st.options import Settings, invalid
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
@@ -21,15 +25,15 @@ from medteb_mteb.editions import (
     sha256_of,
     verify,
 )
-from medteb_mteb.folders.judged import judged_files
-from medteb_mteb.folders.problems import FolderError
-from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
-from medteb_mteb.folders.settings import FolderSettings, read_settings
 
 __all__ = [
-    "QRELS_CONFIGS",
+    "DISPUTED",
+    "PINNED_SETTINGS",
+    "FolderError",
+    "FolderSettings",
     "Layout",
-    "alternatives",
+    "Problems",
+    "TaskType",
     "card_header",
     "config_files",
     "config_names",
@@ -37,14 +41,114 @@ __all__ = [
     "inspect_folder",
 ]
 
+TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
+
+SUFFIXES = (".jsonl", ".tsv", ".csv", ".parquet")
+#: Qrels in TREC's format: query, iteration, document, grade, apart by blanks.
+TREC_SUFFIXES = (".trec", ".qrels")
 #: Configurations that may hold the qrels on the Hub; the first that a card declares is used.
 QRELS_CONFIGS = ("qrels", "default")
-#: Values of a card's header. A few lines of aliases can expand to billions, too many for any message.
-_MAX_HEADER_VALUES = 100_000
+#: Pairs that the judges do not agree on.
+DISPUTED = "disputed.tsv"
+#: Files beside the tables that list judged pairs, and the column that says more about a pair.
+JUDGED_COLUMNS = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
+#: Settings that change scores: a manifest pins them.
+PINNED_SETTINGS = ("type", "prompt", "main_score", "ignore_identical_ids")
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
     f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
 )
+
+
+class FolderError(MarError):
+    """A data folder cannot be used; the message lists its problems.
+
+    Args:
+        folder: The folder, or a file that was given by itself.
+        problems: A line per shown problem.
+        total: Number of problems found, shown or not; default: those shown.
+    """
+
+    def __init__(self, folder: Path, problems: list[str], total: int | None = None) -> None:
+        self.problems = problems
+        self.total = len(problems) if total is None else total
+        if self.total == 1:
+            super().__init__(f"{folder}: {problems[0]}")
+        else:
+            rest = self.total - len(problems)
+            more = [f"  ... and {rest} more"] if rest else []
+            super().__init__(
+                "\n".join([f"{folder}: {self.total} problems", *map("  {}".format, problems), *more])
+            )
+
+
+class Problems:
+    """Collects the problems of one folder, to raise them as one error.
+
+    Args:
+        folder: The folder being read.
+        limit: Number of problems to show.
+        per_kind: Number of problems of one kind to show, so that one mistake in every line does not hide the
+            others.
+    """
+
+    def __init__(self, folder: Path, limit: int = 20, per_kind: int = 5) -> None:
+        self.folder, self.limit, self.per_kind = folder, limit, per_kind
+        self.examples: list[tuple[str, str]] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(self, place: str, kind: str, message: str) -> None:
+        """Record a problem.
+
+        Args:
+            place: Place in the folder, such as `FILE:LINE`.
+            kind: Key that groups problems of the same cause.
+            message: The problem and, if helpful, what was expected.
+        """
+        self.counts[kind] += 1
+        if self.counts[kind] <= self.per_kind:
+            self.examples.append((kind, f"{place}: {message}".replace(f"{self.folder}/", "")))
+
+    @property
+    def shown(self) -> list[str]:
+        """Return the problems to show, with file and line."""
+        return [text for _, text in self.examples[: self.limit]]
+
+    @property
+    def total(self) -> int:
+        """Return the number of problems recorded."""
+        return self.counts.total()
+
+    def raise_if_any(self) -> None:
+        """Raise `FolderError` with everything recorded so far, if there is anything."""
+        if self.total:
+            raise FolderError(self.folder, self.shown, self.total)
+
+
+def _codes(value: Any) -> Any:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return ["no" if one is False else one for one in values]  # YAML 1.1 reads Norwegian `no` as false
+
+
+class FolderSettings(Settings):
+    """Settings of a task, from the manifest or from the `medteb:` mapping of the card's header.
+
+    The Hub's `language` key of that header gives the languages if these settings do not.
+    """
+
+    name: str | None = None
+    type: TaskType | None = None
+    prompt: str | dict[Literal["query", "document"], str] | None = None
+    main_score: str | None = None
+    languages: Annotated[list[str], BeforeValidator(_codes)] = Field(default_factory=list)
+    domains: Annotated[
+        list[str] | None, BeforeValidator(lambda one: [one] if isinstance(one, str) else one)
+    ] = None
+    description: str | None = None
+    ignore_identical_ids: bool = Field(
+        default=False,
+        description="Leave the document with the id of the query out of its ranking, as mteb's setting does.",
+    )
 
 
 @dataclass(frozen=True)
@@ -54,9 +158,9 @@ class Layout:
     Attributes:
         path: The folder, absolute.
         split: The split to evaluate.
-        tables: Files by role: ``corpus``, ``queries``, ``qrels``, ``top_ranked``, ``judged``, or ``rows`` and
-            ``train``.
+        tables: Files by role: `corpus`, `queries`, `qrels`, `top_ranked`, `judged`, or `rows` and `train`.
         settings: Settings declared by the card and the manifest.
+        hub_languages: Languages of the Hub's key, for settings without languages.
         licence: Licence as declared, if any.
         edition: The edition, if the folder has a manifest (its files are verified).
     """
@@ -65,31 +169,33 @@ class Layout:
     split: str
     tables: dict[str, list[Path]]
     settings: FolderSettings
+    hub_languages: list[str]
     licence: str | None
     edition: Edition | None
 
     @property
     def name(self) -> str:
         """Return the task's name: the manifest's, else the declared one, else the folder's base name."""
-        if self.edition is not None:
-            return self.edition.task
-        return self.settings.name or self.path.name
+        return self.edition.task if self.edition is not None else self.settings.name or self.path.name
+
+    @property
+    def languages(self) -> list[str]:
+        """Return the languages as declared."""
+        return self.settings.languages or self.hub_languages
 
     def revision(self) -> str:
         """Return a sha256 (hex) that changes with the data and with everything else that changes scores.
 
         The edition's digest if there is a manifest, else a digest of the contents of the tables, their
-        roles, the split and the declared type, prompt and main score. The folder's path does not count.
+        roles, the split and the settings that change scores. The folder's path does not count.
         """
         if self.edition is not None:
             return self.edition.digest
-        described = {
-            "split": self.split,
-            "tables": {role: [sha256_of(file) for file in files] for role, files in self.tables.items()},
-            "type": self.settings.type,
-            "prompt": self.settings.prompt,
-            "main_score": self.settings.main_score,
-        }
+        pinned = {key: getattr(self.settings, key) for key in PINNED_SETTINGS}
+        if not pinned["ignore_identical_ids"]:
+            del pinned["ignore_identical_ids"]
+        tables = {role: [sha256_of(file) for file in files] for role, files in self.tables.items()}
+        described = {"split": self.split, "tables": tables, **pinned}
         canonical = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -107,7 +213,7 @@ def inspect_folder(
             the two must agree.
 
     Raises:
-        FolderError: If the folder, a table or a declaration is missing or malformed.
+        FolderError: The folder, a table or a declaration is missing or malformed.
     """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
@@ -121,16 +227,50 @@ def inspect_folder(
         except EditionError as error:
             raise FolderError(folder, [str(error)]) from None
     header = card_header(folder)
-    settings = read_settings(folder, header, edition, card_first)
-    tables = _tables(folder, header, split)
+    settings = _settings(folder, header, edition, card_first)
     licence = edition.licence if edition else header.get("license")
-    return Layout(folder, split, tables, settings, str(licence) if licence else None, edition)
+    languages = [str(code) for code in _codes(header.get("language"))]
+    tables = _tables(folder, header, split)
+    return Layout(folder, split, tables, settings, languages, str(licence) if licence else None, edition)
 
 
-def alternatives(layout: Layout, role: str) -> list[Path]:
-    """Return the files that hold the same table as ``role`` under the usual names, in another format."""
-    used = set(layout.tables.get(role, []))
-    return [file for files in _usual(layout.path, role, layout.split) for file in files if file not in used]
+def _settings(
+    folder: Path, header: dict[str, Any], edition: Edition | None, card_first: bool
+) -> FolderSettings:
+    declared = header.get("medteb") or {}
+    if not isinstance(declared, dict):
+        raise FolderError(folder, ["README.md: 'medteb' must be a mapping"])
+    if edition is not None:
+        pinned = {key: edition.extra[key] for key in FolderSettings.model_fields if key in edition.extra}
+        for key in () if card_first else PINNED_SETTINGS:
+            if key in declared and declared[key] != pinned.get(key):
+                message = f"{key} is {declared[key]!r}, but {MANIFEST_NAME} says {pinned.get(key)!r}"
+                raise FolderError(folder, [f"README.md: {message}"])
+        declared = {**pinned, **declared} if card_first else {**declared, **pinned}
+    try:
+        return FolderSettings.model_validate({key: one for key, one in declared.items() if one is not None})
+    except ValidationError as error:
+        raise FolderError(folder, [f"settings of the card or manifest: {invalid(error)}"]) from None
+
+
+def card_header(folder: Path) -> dict[str, Any]:
+    """Return the YAML header of a folder's README.md; an empty one if there is none.
+
+    Raises:
+        FolderError: The header is not UTF-8, not YAML, or not a mapping.
+    """
+    card = folder / "README.md"
+    if not card.is_file():
+        return {}
+    try:
+        text = card.read_text(encoding="utf-8-sig")
+        match = re.match(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|$)", text, flags=re.DOTALL)
+        header = parse_yaml(match.group(1)) if match else None
+    except (UnicodeDecodeError, YamlError) as error:
+        raise FolderError(folder, [f"README.md: the YAML header is malformed ({error})"]) from None
+    if not isinstance(header, dict | None):
+        raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
+    return header or {}
 
 
 def config_files(folder: Path, config: str, split: str) -> list[Path]:
@@ -141,134 +281,72 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
         config: Name of the configuration.
         split: Name of the split.
 
-    Returns:
-        The files; empty if the configuration or split does not exist.
-
     Raises:
         FolderError: The card's header is malformed, or declares missing files.
     """
     patterns = _configs(folder, card_header(folder)).get(config, {}).get(split)
     if patterns:
         return _declared_files(folder, patterns)
-    candidates = [folder / config / f"{split}{suffix}" for suffix in SUFFIXES]
-    shards = sorted((folder / config).glob(f"{glob.escape(split)}-*-of-*.parquet"))
-    return [file for file in candidates if file.is_file()][:1] or shards
+    return next(iter(_existing(folder, [f"{config}/{split}"], SUFFIXES)), [])
 
 
 def config_names(folder: Path) -> list[str]:
-    """Return the names of a data set's configurations, in the card's order, with folders of Parquet files.
-
-    Raises:
-        FolderError: The card's header is malformed.
-    """
+    """Return the names of a data set's configurations, in the card's order, then folders of Parquet files."""
     inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and any(path.glob("*.parquet")))
     return list(dict.fromkeys([*_configs(folder, card_header(folder)), *inside]))
 
 
 def config_splits(folder: Path, config: str) -> list[str]:
-    """Return the names of the splits of one configuration, in the card's order and then by name.
-
-    Raises:
-        FolderError: The card's header is malformed.
-    """
+    """Return the names of the splits of one configuration, in the card's order and then by name."""
     declared = list(_configs(folder, card_header(folder)).get(config, {}))
     files = sorted(path.name for path in (folder / config).glob("*") if path.suffix in SUFFIXES)
-    stems = [re.sub(r"(-\d+-of-\d+)?\.\w+$", "", name) for name in files]
-    return list(dict.fromkeys([*declared, *stems]))
-
-
-def card_header(folder: Path) -> dict[str, Any]:
-    """Return the YAML header of a folder's README.md; an empty one if there is none.
-
-    Raises:
-        FolderError: If the header is not UTF-8, not YAML, or not a mapping.
-    """
-    card = folder / "README.md"
-    if not card.is_file():
-        return {}
-    try:
-        text = card.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FolderError(folder, [f"README.md: not valid UTF-8 at byte {error.start + 1}"]) from None
-    match = re.match(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|$)", text, flags=re.DOTALL)
-    if match is None:
-        return {}
-    try:
-        header = yaml.safe_load(match.group(1))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 2}" if mark else ""
-        raise FolderError(folder, [f"README.md{line}: the YAML header is malformed"]) from None
-    if header is None:
-        return {}
-    if not isinstance(header, dict):
-        raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
-    if _values(header, {}) > _MAX_HEADER_VALUES:
-        raise FolderError(folder, ["README.md: the aliases of the YAML header expand to too many values"])
-    return header
-
-
-def _values(content: Any, seen: dict[int, int]) -> int:
-    """Return the number of values of an expanded YAML document; a recursive one exceeds every limit."""
-    if not isinstance(content, (dict, list)):
-        return 1
-    if id(content) not in seen:
-        seen[id(content)] = _MAX_HEADER_VALUES + 1  # until it is known, for values that contain themselves
-        inner = content.values() if isinstance(content, dict) else content
-        seen[id(content)] = 1 + sum(_values(one, seen) for one in inner)
-    return seen[id(content)]
+    return list(dict.fromkeys([*declared, *(re.sub(r"(-\d+-of-\d+)?\.\w+$", "", name) for name in files)]))
 
 
 def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[Path]]:
     configs = _configs(folder, header)
-    if "instruction" in configs:
-        raise FolderError(folder, ["README.md: instruction retrieval is not supported"])
-    names = {"corpus": ("corpus",), "queries": ("queries", "query"), "top_ranked": ("top_ranked",)}
-    tables: dict[str, list[Path]] = {}
-    for role, aliases in names.items():
-        files = _find(folder, configs, role, aliases, split, any_split=True)
-        if files:
-            tables[role] = files
-    if "corpus" in tables or "queries" in tables:
-        tables["qrels"] = _find(folder, configs, "qrels", QRELS_CONFIGS, split, any_split=False)
-        missing = [role for role in ("corpus", "queries", "qrels") if not tables.get(role)]
-        if missing:
+
+    def find(role: str, names: tuple[str, ...], stems: list[str], any_split: bool = False) -> list[Path]:
+        for name in names:
+            splits = configs.get(name, {})
+            # A corpus is usually declared under one split, whatever that is called.
+            only = next(iter(splits.values())) if any_split and len(splits) == 1 else []
+            if patterns := splits.get("train" if role == "train" else split) or only:
+                return _declared_files(folder, patterns)
+        forms = _existing(folder, stems, (*SUFFIXES, *TREC_SUFFIXES) if role == "qrels" else SUFFIXES)
+        if len(forms) > 1:
+            both = " and ".join(str(files[0].relative_to(folder)) for files in forms)
+            raise FolderError(folder, [f"{both} hold the same table; keep one of them"])
+        return forms[0] if forms else []
+
+    tables = {
+        role: find(role, (role, *more), [role, f"{role}/{split}", f"{role}/{role}"], True)
+        for role, more in {"corpus": (), "queries": ("query",), "top_ranked": ()}.items()
+    }
+    if tables["corpus"] or tables["queries"]:
+        tables["qrels"] = find("qrels", QRELS_CONFIGS, [f"qrels/{split}"])
+        if missing := [role for role in ("corpus", "queries", "qrels") if not tables[role]]:
             raise FolderError(folder, [f"no {' and no '.join(missing)} for split {split!r}. {_EXPECTED}"])
-        judged = judged_files(folder)
-        if outside := [path for path in judged if leads_outside(path, folder)]:
-            raise FolderError(folder, [f"{outside[0]} is a symbolic link out of the folder"])
-        return tables | ({"judged": judged} if judged else {})
-    rows = _find(folder, configs, "rows", ("default",), split, any_split=False)
-    if not rows:
-        listing = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
-        raise FolderError(folder, [f"no data for split {split!r}. {_EXPECTED}; found {listing}"])
-    tables["rows"] = rows
-    train = _find(folder, configs, "train", ("default",), "train", any_split=False)
-    return tables | ({"train": train} if train else {})
+        tables["judged"] = [folder / name for name in JUDGED_COLUMNS if _lists_pairs(folder / name)]
+    else:
+        for role, name in (("rows", split), ("train", "train")):
+            tables[role] = find(role, ("default",), [name, f"data/{name}"])
+        if not tables["rows"]:
+            listing = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
+            raise FolderError(folder, [f"no data for split {split!r}. {_EXPECTED}; found {listing}"])
+    for path in (path for files in tables.values() for path in files):
+        if leads_outside(path, folder):
+            raise FolderError(folder, [f"{path} is a symbolic link out of the folder"])
+    return {role: files for role, files in tables.items() if files}
 
 
-def _find(
-    folder: Path,
-    configs: dict[str, dict[str, list[str]]],
-    role: str,
-    aliases: tuple[str, ...],
-    split: str,
-    *,
-    any_split: bool,
-) -> list[Path]:
-    for alias in aliases:
-        splits = configs.get(alias, {})
-        # A corpus is usually declared under one split, whatever that is called.
-        patterns = splits.get(split) or (
-            next(iter(splits.values())) if any_split and len(splits) == 1 else []
-        )
-        if patterns:
-            return _declared_files(folder, patterns)
-    file_groups = _usual(folder, role, split)
-    if len(file_groups) > 1 and role != "qrels":  # two forms of the qrels are compared when they are read
-        names = " and ".join(str(files[0].relative_to(folder)) for files in file_groups)
-        raise FolderError(folder, [f"{names} hold the same table; keep one of them"])
-    return file_groups[0] if file_groups else []
+def _lists_pairs(file: Path) -> bool:
+    """Return True if a file exists and has the columns of judged pairs."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        header = stream.readline(4096).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    return {"query-id", "corpus-id", JUDGED_COLUMNS[file.name]} - {""} <= set(header.rstrip().split("\t"))
 
 
 def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
@@ -279,53 +357,47 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
             raise FolderError(folder, [f"README.md: data_files {pattern!r} must stay inside the folder"])
         try:
             matches = sorted(path for path in folder.glob(pattern) if path.is_file())
-        except (OSError, ValueError, NotImplementedError, IndexError, re.error) as error:
-            # A name that is too long, or a pattern that pathlib does not take.
-            reason = " ".join(str(error).split())[:100]
-            raise FolderError(
-                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({reason})"]
-            ) from error
+        except (
+            OSError,
+            ValueError,
+            NotImplementedError,
+            IndexError,
+        ):  # a name that is too long, and the like
+            matches = []
         if not matches:
-            raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])
-        if outside := [path for path in matches if leads_outside(path, folder)]:
-            raise FolderError(folder, [f"{outside[0]} is a symbolic link out of the folder"])
+            raise FolderError(folder, [f"README.md: declares {pattern[:80]!r}, but there is no such file"])
         files.extend(matches)
     return files
 
 
-def _usual(folder: Path, role: str, split: str) -> list[list[Path]]:
-    stems = {
-        "qrels": [f"qrels/{split}"],
-        "rows": [split, f"data/{split}"],
-        "train": [split, f"data/{split}"],
-    }.get(role, [role, f"{role}/{split}", f"{role}/{role}"])
-    file_groups: list[list[Path]] = []
-    for stem in stems:
-        for suffix in (*SUFFIXES, *TREC_SUFFIXES) if role == "qrels" else SUFFIXES:
-            file = folder / f"{stem}{suffix}"
-            if file.is_file():
-                file_groups.append([file])
-        if shards := sorted(folder.glob(f"{stem}-*-of-*.parquet")):
-            file_groups.append(shards)
-    return file_groups
+def _existing(folder: Path, stems: list[str], suffixes: tuple[str, ...]) -> list[list[Path]]:
+    """Return the files of one table in each form in which it exists."""
+    forms = [
+        [file] for stem in stems for suffix in suffixes if (file := folder / f"{stem}{suffix}").is_file()
+    ]
+    shards = (sorted(folder.glob(f"{glob.escape(stem)}-*-of-*.parquet")) for stem in stems)
+    return [*forms, *filter(None, shards)]
 
 
 def _configs(folder: Path, header: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
-    """``configs`` of a Hub card as config -> split -> patterns."""
+    """Return `configs` of a Hub card as config -> split -> patterns."""
+
+    def listed(one: Any) -> list[str]:
+        if isinstance(one, str):
+            return [one]
+        if isinstance(one, list) and all(isinstance(part, str) for part in one):
+            return one
+        raise TypeError(one)
+
     result: dict[str, dict[str, list[str]]] = {}
-    configs = header.get("configs") or []
     try:
-        for config in configs:
-            data_files = config.get("data_files") or []
-            if isinstance(data_files, str) or (data_files and isinstance(data_files[0], str)):
-                data_files = [{"split": "train", "path": data_files}]
-            splits: dict[str, list[str]] = {}
-            for entry in data_files:
-                patterns = entry["path"]
-                splits[str(entry["split"])] = [patterns] if isinstance(patterns, str) else list(patterns)
+        for config in header.get("configs") or []:
+            files = config.get("data_files") or []
+            if isinstance(files, str) or (files and isinstance(files[0], str)):
+                files = [{"split": "train", "path": files}]
+            splits = {str(entry["split"]): listed(entry["path"]) for entry in files}
             result[str(config.get("config_name", "default"))] = splits
     except (AttributeError, KeyError, TypeError):
-        raise FolderError(
-            folder, ["README.md: 'configs' must list config_name and data_files (split, path)"]
-        ) from None
+        message = "README.md: 'configs' must list config_name and data_files (split, path)"
+        raise FolderError(folder, [message]) from None
     return result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from datasets import Dataset, DatasetDict
 from mteb.abstasks import (
@@ -15,84 +17,67 @@ from mteb.abstasks import (
     AbsTaskSTS,
 )
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
-from mteb.abstasks.task_metadata import TaskDomain, TaskMetadata
+from mteb.abstasks.task_metadata import TaskDomain
+from mteb.languages import check_language_code
 from mteb.types import Licenses
 
-from medteb_mteb.abstasks.judged import JudgedRetrieval
-from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
-from medteb_mteb.folders.languages import eval_languages
-from medteb_mteb.folders.layout import Layout, inspect_folder
-from medteb_mteb.folders.problems import FolderError, Problems
-from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
-from medteb_mteb.folders.rows import read_rows
+from medteb_mteb.abstasks import JudgedRetrieval, LocalMetadata, LocalTask
+from medteb_mteb.folders.content import TaskFolder, detect_type, read_folder, table_rows
+from medteb_mteb.folders.layout import FolderError, Layout, Problems, inspect_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
-    from mteb.timing import TimingStack
+    from medteb_mteb.folders.layout import TaskType
 
-    from medteb_mteb.folders.settings import TaskType
+logger = logging.getLogger(__name__)
 
-__all__ = ["FolderTask", "load_into", "task_from_folder"]
+__all__ = ["UNKNOWN_LANGUAGE", "FolderTask", "eval_languages", "load_into", "task_from_folder"]
 
 # The published instructions of MedTEB (ICLR 2026 submission 20011, table 8).
-_RETRIEVAL_PROMPT = "Given a Chinese medical question, retrieve medical documents that answer the question."
-_RERANKING_PROMPT = (
-    "Based on a Chinese medical question, evaluate and rank the medical information that provide answers to "
-    "the question."
-)
-_STS_PROMPT = "Retrieve semantically similar text."
-
 _PROMPTS: dict[str, str | dict[str, str]] = {
-    "Retrieval": {"query": _RETRIEVAL_PROMPT},
-    "Reranking": {"query": _RERANKING_PROMPT},
-    "STS": _STS_PROMPT,
+    "Retrieval": {
+        "query": "Given a Chinese medical question, retrieve medical documents that answer the question."
+    },
+    "Reranking": {
+        "query": "Based on a Chinese medical question, evaluate and rank the medical information that "
+        "provide answers to the question."
+    },
+    "STS": "Retrieve semantically similar text.",
 }
-_MAIN_SCORES: dict[TaskType, str] = {
-    "Retrieval": "ndcg_at_10",
-    "Reranking": "map_at_1000",
-    "STS": "cosine_spearman",
-    "PairClassification": "max_ap",
-    "Classification": "accuracy",
-    "Clustering": "v_measure",
-}
+_RANKING = r"(ndcg|map|mrr|recall|precision|hit_rate)_at_(1|3|5|10|20|100|1000)"
 _DISTANCES = "cosine|manhattan|euclidean"
-_KNOWN_SCORES: dict[TaskType, str] = {
-    "Retrieval": r"(ndcg|map|mrr|recall|precision|hit_rate)_at_(1|3|5|10|20|100|1000)",
-    "Reranking": r"(ndcg|map|mrr|recall|precision|hit_rate)_at_(1|3|5|10|20|100|1000)",
-    "STS": rf"(({_DISTANCES})_)?(pearson|spearman)",
-    "PairClassification": rf"(max|similarity|{_DISTANCES}|dot)_(ap|f1|accuracy|precision|recall)",
-    "Classification": r"accuracy|(f1|precision|recall)(_weighted)?",
-    "Clustering": r"v_measure",
+#: Main score of each type, and a pattern of the scores that a card may choose.
+_SCORES: dict[TaskType, tuple[str, str]] = {
+    "Retrieval": ("ndcg_at_10", _RANKING),
+    "Reranking": ("map_at_1000", _RANKING),
+    "STS": ("cosine_spearman", rf"(({_DISTANCES})_)?(pearson|spearman)"),
+    "PairClassification": (
+        "max_ap",
+        rf"(max|similarity|{_DISTANCES}|dot)_(ap|f1|accuracy|precision|recall)",
+    ),
+    "Classification": ("accuracy", r"accuracy|(f1|precision|recall)(_weighted)?"),
+    "Clustering": ("v_measure", r"v_measure"),
 }
+UNKNOWN_LANGUAGE = "und-Zyyy"
+_LANGUAGES = {
+    "zh": "cmn-Hans", "zho": "cmn-Hans", "cmn": "cmn-Hans", "zh-cn": "cmn-Hans", "zh-hans": "cmn-Hans",
+    "zh-tw": "cmn-Hant", "zh-hk": "cmn-Hant", "zh-hant": "cmn-Hant", "en": "eng-Latn", "eng": "eng-Latn",
+    "de": "deu-Latn", "fr": "fra-Latn", "es": "spa-Latn", "pt": "por-Latn", "it": "ita-Latn",
+    "ja": "jpn-Jpan", "ko": "kor-Hang", "ru": "rus-Cyrl", "ar": "arb-Arab", "vi": "vie-Latn",
+}  # fmt: skip
 
 
-class FolderTask(LocalStatistics):
-    """Mixin of the generated task classes: loads from ``folder``, never from the Hub or a cache."""
+class FolderTask(LocalTask):
+    """A task that reads a folder in the Hub layout: its own, or `$MEDTEB_DATA/<task>/` if there is one."""
 
-    folder: ClassVar[Path]
-    # Results saved for other data are never reused (see registry).
-    revision_matters = True
+    def describe(self, folder: Path) -> dict[str, Any]:
+        """Return the digest of the folder's data and settings."""
+        return {"revision": inspect_folder(folder, type(self).metadata.eval_splits[0]).revision()}
 
-    def load_data(
-        self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
-    ) -> None:
-        """Read and check the folder; does nothing if that has been done.
-
-        Raises:
-            FolderError: If the data has problems, or changed since the task was made.
-        """
-        del num_proc, timer, kwargs  # a checked read of local files takes no options
-        if self.data_loaded:
-            return
-        split = self.metadata.eval_splits[0]
-        folder = read_folder(self.folder, split)
-        if folder.revision != self.metadata.revision:
-            raise FolderError(
-                self.folder, ["the data changed since the task was made; make the task again from the folder"]
-            )
-        load_into(self, folder)
+    def read(self, folder: Path) -> None:
+        """Check the folder and read it."""
+        load_into(self, read_folder(folder, self.metadata.eval_splits[0]))
 
 
 class _ClusteringOfAllRows(AbsTaskClustering):
@@ -111,36 +96,25 @@ _BASES: dict[TaskType, type[AbsTask]] = {
 
 
 def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
-    """Fills ``task.dataset`` with a folder's content and marks the task as loaded.
+    """Fill `task.dataset` with a folder's content and mark the task as loaded.
 
     The columns are named as the task's class names them. The data sets live in memory only.
 
     Args:
         task: A task of any of the six types.
-        folder: Result of :func:`read_folder`, or the folder from which to read the task's first eval split.
+        folder: Result of `read_folder`, or the folder from which to read the task's first eval split.
 
     Raises:
-        FolderError: If the data has problems, or has another task type than the task.
+        FolderError: The data has problems, or has another task type than the task.
     """
     if not isinstance(folder, TaskFolder):
         folder = read_folder(folder, task.metadata.eval_splits[0])
+    path, split = folder.layout.path, folder.layout.split
     if task.metadata.type != folder.type:
-        raise FolderError(
-            folder.layout.path,
-            [f"is of type {folder.type}, but {task.metadata.name} is of type {task.metadata.type}"],
-        )
+        message = f"is of type {folder.type}, but {task.metadata.name} is of type {task.metadata.type}"
+        raise FolderError(path, [message])
     if folder.retrieval is not None:
-        data = folder.retrieval
-        split: RetrievalSplitData = {
-            "corpus": Dataset.from_list(data.corpus),
-            "queries": Dataset.from_list(data.queries),
-            # Copies: mteb filters these in place.
-            "relevant_docs": {query: dict(documents) for query, documents in data.qrels.items()},
-            "top_ranked": {q: list(ids) for q, ids in data.top_ranked.items()} if data.top_ranked else None,
-        }
-        cast("AbsTaskRetrieval", task).dataset = {"default": {folder.split: split}}
-        if isinstance(task, JudgedRetrieval):
-            task.judged = data.judged
+        _load_retrieval(cast("AbsTaskRetrieval", task), folder)
     else:
         names = _column_names(task)
         task.dataset = DatasetDict(
@@ -150,10 +124,46 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
             }
         )
     if isinstance(task, AbsTaskSTS):
-        scores = [row["score"] for row in folder.records[folder.split]]
+        scores = [row["score"] for row in folder.records[split]]
         # Only used to map scores to 0..1, which does not change correlations.
         task.min_score, task.max_score = min(scores), max(scores)
     task.data_loaded = True
+
+
+def _load_retrieval(task: AbsTaskRetrieval, folder: TaskFolder) -> None:
+    data, settings = folder.retrieval, folder.layout.settings
+    assert data is not None  # noqa: S101 -- checked by the caller
+    lists = {query: list(ids) for query, ids in data.top_ranked.items()} if data.top_ranked else None
+    task.dataset = {
+        "default": {
+            folder.layout.split: {
+                "corpus": Dataset.from_list(data.corpus),
+                "queries": Dataset.from_list(data.queries),
+                # Copies: mteb filters these in place.
+                "relevant_docs": {query: dict(documents) for query, documents in data.qrels.items()},
+                "top_ranked": lists,
+            }
+        }
+    }
+    judged = data.judged
+    if settings.ignore_identical_ids:
+        task.ignore_identical_ids = True
+        own = {query: judged.disputed.get(query, frozenset()) | {query} for query in data.qrels}
+        judged = replace(judged, disputed=own)
+    else:
+        texts = {row["id"]: row["text"] for row in data.corpus}
+        same = [row["id"] for row in data.queries if texts.get(row["id"]) == row["text"]]
+        if same:
+            logger.warning(
+                "%s: %d queries are documents of the corpus with the same id and text, such as %r; each "
+                "finds itself. To leave it out of its ranking, write `medteb: {ignore_identical_ids: true}` "
+                "in the header of README.md.",
+                folder.layout.path,
+                len(same),
+                same[0],
+            )
+    if isinstance(task, JudgedRetrieval):
+        task.judged = judged
 
 
 def _column_names(task: AbsTask) -> dict[str, str]:
@@ -177,7 +187,7 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
     """Make a task from a folder in the Hub layout; the data is read when the task is loaded.
 
     The instance's class can be constructed without arguments, as a registry of tasks requires.
-    ``dataset["revision"]`` is the edition's digest if there is a manifest, else a digest of the contents, so
+    `dataset["revision"]` is the edition's digest if there is a manifest, else a digest of the contents, so
     results of changed data are never confused with those of these data.
 
     Args:
@@ -186,7 +196,7 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
         split: The split to evaluate.
 
     Raises:
-        FolderError: If the folder's tables or declarations are missing or malformed.
+        FolderError: The folder's tables or declarations are missing or malformed.
     """
     layout = inspect_folder(path, split)
     kind = detect_type(layout)
@@ -194,8 +204,10 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
     if not name or re.search(r"[/\\\x00-\x1f]|^\.", name):
         raise FolderError(layout.path, [f"{name!r} cannot be a task name; pass another one"])
     base = _BASES[kind]
-    if kind == "Clustering" and _is_nested(layout):
-        base = AbsTaskClusteringLegacy
+    if kind == "Clustering":
+        first = next(table_rows(layout.tables["rows"], Problems(layout.path)), None)
+        if first is not None and isinstance(first.values.get("sentences"), list):
+            base = AbsTaskClusteringLegacy
     metadata = _metadata(layout, kind, name)
     attributes = {
         "metadata": metadata,
@@ -203,25 +215,16 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
         "__doc__": metadata.description,
         "__module__": __name__,
     }
-    class_name = re.sub(r"\W", "_", name)
-    task_class = type(class_name, (FolderTask, base), attributes)
-    return cast("FolderTask", task_class())
+    return cast("FolderTask", type(re.sub(r"\W", "_", name), (FolderTask, base), attributes)())
 
 
-def _is_nested(layout: Layout) -> bool:
-
-    rows = read_rows(layout.tables["rows"][:1], Problems(layout.path))
-    return bool(rows) and isinstance(rows[0].values.get("sentences"), list)
-
-
-def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
+def _metadata(layout: Layout, kind: TaskType, name: str) -> LocalMetadata:
     settings = layout.settings
-    main_score = settings.main_score or _MAIN_SCORES[kind]
-    if not re.fullmatch(_KNOWN_SCORES[kind], main_score):
-        raise FolderError(
-            layout.path,
-            [f"main_score {main_score!r} is not a score of {kind} tasks; try {_MAIN_SCORES[kind]!r}"],
-        )
+    usual, known = _SCORES[kind]
+    main_score = settings.main_score or usual
+    if not re.fullmatch(known, main_score):
+        message = f"main_score {main_score!r} is not a score of {kind} tasks; try {usual!r}"
+        raise FolderError(layout.path, [message])
     if unknown := set(settings.domains or []) - set(get_args(TaskDomain)):
         raise FolderError(
             layout.path, [f"unknown domains {sorted(unknown)}; mteb knows {get_args(TaskDomain)}"]
@@ -246,3 +249,26 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
         "is_public": False,
     }
     return LocalMetadata.in_folder(layout.path, values)
+
+
+def eval_languages(layout: Layout) -> list[str]:
+    """Return the languages of a folder's task in mteb's form; `und-Zyyy` if it states none.
+
+    A value of the Hub's key that names no language, such as `multilingual`, becomes `und-Zyyy`.
+
+    Raises:
+        FolderError: The task's own settings name an unknown language.
+    """
+    codes = []
+    for stated in layout.languages:
+        code = _LANGUAGES.get(stated.lower().replace("_", "-"), stated)
+        try:
+            check_language_code(code)
+            known = "-" in code
+        except ValueError:
+            known = False
+        if not known and layout.settings.languages:
+            message = f"unknown language {stated!r}; write it like 'cmn-Hans' (ISO 639-3, ISO 15924)"
+            raise FolderError(layout.path, [message])
+        codes.append(code if known else UNKNOWN_LANGUAGE)
+    return list(dict.fromkeys(codes)) or [UNKNOWN_LANGUAGE]

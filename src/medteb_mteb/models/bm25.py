@@ -14,7 +14,7 @@ import numpy as np
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from mar_st.text.bm25 import K1, B, BM25Index
+from mar_st.text.bm25 import BM25Index
 from mar_st.text.words import character_bigrams, segmenter
 
 if TYPE_CHECKING:
@@ -88,12 +88,10 @@ class BM25Model:
 
     mteb_model_meta: ModelMeta
 
-    def __init__(self, tokeniser: str = "jieba", *, k1: float = K1, b: float = B) -> None:
+    def __init__(self, tokeniser: str = "jieba") -> None:
         if tokeniser not in TOKENISERS:
             raise ValueError(f"Unknown tokeniser {tokeniser!r}; choose one of {', '.join(TOKENISERS)}.")
         self.tokenise = TOKENISERS[tokeniser]
-        self.k1 = k1
-        self.b = b
         self._index = BM25Index(())
         self._ids: list[str] = []
         self._id_ranks: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -112,7 +110,7 @@ class BM25Model:
         if "title" in corpus.column_names:
             pairs = zip(corpus["title"], corpus["text"], strict=True)
             texts = (f"{title}\n{text}" if title else text for title, text in pairs)
-        self._index = BM25Index([self.tokenise(text) for text in texts], k1=self.k1, b=self.b)
+        self._index = BM25Index([self.tokenise(text) for text in texts])
 
     def search(
         self,

@@ -1,12 +1,15 @@
-"""Sentence-transformers models as mteb encoders: MAR with its routes, any other as mteb wraps it."""
+"""MAR, MedTE and BMRetriever as mteb encoders."""
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from mteb.models import SentenceTransformerEncoderWrapper
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.similarity_functions import cos_sim, dot_score, pairwise_cos_sim, pairwise_dot_score
 from mteb.types import PromptType
 
 if TYPE_CHECKING:
@@ -14,33 +17,27 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import Array, BatchedInput
+    from numpy.typing import NDArray
     from torch.utils.data import DataLoader
 
     from mar_st import MAR
 
-__all__ = ["STS_ROUTE", "FolderEncoder", "MAREncoder", "StsRoute"]
+__all__ = ["STS_ROUTE", "MAREncoder", "PaperBMRetriever", "StsRoute", "load_medte"]
 
 StsRoute = Literal["query-query", "query-document"]
 # Texts of an STS pair have no roles. The route that does better on the train split is the default.
 STS_ROUTE: StsRoute = "query-query"
-
 #: Texts that are sorted by length together; progress is shown after each such portion.
 _WINDOW = 2048
-
-
-class FolderEncoder(SentenceTransformerEncoderWrapper):
-    """mteb's wrapper, with vectors of a lower `precision` in a form that mteb can score."""
-
-    def encode(self, inputs: DataLoader[BatchedInput], **kwargs: Any) -> Array:
-        """Encode all texts of a data loader; see `scorable` for `precision`."""
-        return scorable(super().encode(inputs, **kwargs), kwargs.get("precision"))
+#: Tokens of a text, with the end-of-sequence token, in the papers of MedTE and BMRetriever.
+MAX_TOKENS = 512
 
 
 class MAREncoder(SentenceTransformerEncoderWrapper):
     """A MAR as an mteb encoder: texts with a role take its route, texts without one the query route.
 
-    The prompt is the stored one for the task's type. In STS neither text has a role: ``query-query`` encodes
-    both as queries, ``query-document`` the second one as a document and without a prompt. mteb does not tell
+    The prompt is the stored one for the task's type. In STS neither text has a role: `query-query` encodes
+    both as queries, `query-document` the second one as a document and without a prompt. mteb does not tell
     an encoder which of the two texts it is given, but encodes all first texts and then all second texts. The
     route relies on that order, so it cannot be used with mteb's embedding cache.
     """
@@ -68,21 +65,18 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> Array:
-        """Encode all texts of a data loader.
-
-        Returns:
-            float32 array (number of texts, dimensions); with a `precision`, quantised to it.
-        """
+        """Return the vectors of all texts of a data loader, float32 (number of texts, dimensions)."""
         texts = [text for batch in inputs for text in _texts(batch, prompt_type)]
         key = (task_metadata.name, hf_split, hf_subset, len(texts))
-        second = task_metadata.type == "STS" and prompt_type is None and self._first_texts == key
+        roleless = task_metadata.type == "STS" and prompt_type is None
+        second = roleless and self._first_texts == key
         as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
         self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
         name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
         # "" instead of None, which would mean the default prompt of queries.
         prompt = (self.model_prompts or {}).get(name or "") or ""
         vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
-        if task_metadata.type == "STS" and prompt_type is None and not second:
+        if roleless and not second:
             self._first_texts = key
         return vectors
 
@@ -90,20 +84,14 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
         """Return vectors of the offline encoder, which sorts by length, or of the model for other options."""
-        precision = options.get("precision")
-        if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
+        if options.keys() <= {"batch_size", "show_progress_bar"}:
             from mar_st.encode.engine import Engine  # lazy: torch
 
             engine = Engine(self.model, role, prompt=prompt, rows=options.get("batch_size"), packed=False)
             shown = bool(options.get("show_progress_bar", False))
-            vectors: Any = engine.encode(texts, window=_WINDOW, show_progress=shown)
-            if precision is not None:
-                from sentence_transformers.util import quantize_embeddings  # lazy: sentence_transformers
-
-                vectors = quantize_embeddings(vectors, precision)  # what the model's own `encode` does
-        else:
-            vectors = self.model.encode(texts, task=role, prompt=prompt, **options)
-        return scorable(vectors, precision)
+            return engine.encode(texts, window=_WINDOW, show_progress=shown)
+        vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **options)
+        return vectors
 
 
 def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence[str]:
@@ -115,21 +103,115 @@ def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence
     return texts
 
 
-def scorable(vectors: Array, precision: str | None) -> Array:
-    """Return quantised vectors as float32 with the same values; each packed bit becomes -1 or 1.
+class PaperBMRetriever(AbsEncoder):
+    r"""BMRetriever as its authors score it: dot product of last-token vectors, cosine for STS.
 
-    mteb scores vectors without conversion: integers have no norm in torch, and bytes of packed bits are not
-    vectors. Cosines of -1 and 1 rank like the Hamming distance.
+    A text is truncated to 511 tokens and ends in the end-of-sequence token, whose vector of the last layer is
+    used, in float32. Prompts are those of the released code: the task's sentence, newline, `Query: `. mteb's
+    entries score by cosine, and use as many tokens as the backbone allows.
 
     Args:
-        vectors: Result of `SentenceTransformer.encode(precision=...)`, (number of texts, width).
-        precision: The requested precision; None or `float32` leave the vectors as they are.
+        model_name: Hub name or folder.
+        revision: Revision on the Hub; None for a folder.
+        device: Torch device; default the best one available.
+        hub: Hub name of a model that has another name here.
     """
-    if precision in (None, "float32"):
+
+    def __init__(
+        self,
+        model_name: str,
+        revision: str | None = None,
+        *,
+        device: str | None = None,
+        hub: str | None = None,
+    ) -> None:
+        import torch  # lazy: torch
+        from transformers import AutoModel, AutoTokenizer  # lazy: transformers
+
+        source = hub or model_name
+        pinned: dict[str, Any] = {} if Path(source).is_dir() else {"revision": revision}
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(source, **pinned)
+        auto: Any = AutoModel
+        self.model = auto.from_pretrained(source, dtype=torch.float32, **pinned).eval().to(self.device)
+        self.prompts_dict = {"BIOSSES": "Given a sentence, retrieve sentences with the same meaning"}
+        self._cosine = False
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> Array:
+        """Return the vectors of the texts, not normalised, float32 (number of texts, dimensions)."""
+        del hf_split, hf_subset
+        self._cosine = task_metadata.type == "STS"
+        prompt = "Represent this passage\npassage: "
+        if prompt_type != PromptType.document:
+            prompt = f"{self.get_instruction(task_metadata, prompt_type)}\nQuery: "
+        texts = [prompt + text for batch in inputs for text in batch["text"]]
+        return self._vectors(texts, int(kwargs.get("batch_size", 32)))
+
+    def _vectors(self, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
+        import torch  # lazy: torch
+
+        end = self.tokenizer.eos_token_id
+        tokens = [ids[: MAX_TOKENS - 1] for ids in self.tokenizer(list(texts))["input_ids"]]
+        tokens = [[*(ids[:-1] if ids and ids[-1] == end else ids), end] for ids in tokens]
+        vectors: NDArray[np.float32] = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda place: -len(tokens[place]))
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            lengths = torch.tensor([len(tokens[place]) for place in places])
+            width = int(lengths.max())
+            # Padded on the right: a causal model does not see what follows the last token.
+            ids = torch.tensor([tokens[place] + [end] * (width - len(tokens[place])) for place in places])
+            mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
+            with torch.inference_mode():
+                states = self.model(
+                    input_ids=ids.to(self.device), attention_mask=mask.to(self.device)
+                ).last_hidden_state
+            vectors[places] = states[torch.arange(len(places)), lengths - 1].float().cpu().numpy()
         return vectors
-    array = np.asarray(vectors)
-    if precision in ("binary", "ubinary"):
-        # "binary" are the same bytes as "ubinary", less 128 (sentence_transformers.util.quantization).
-        packed = (array.astype(np.int16) + 128).astype(np.uint8) if precision == "binary" else array
-        return np.unpackbits(packed, axis=-1).astype(np.float32) * 2 - 1
-    return array.astype(np.float32)
+
+    def similarity(self, embeddings1: Array, embeddings2: Array) -> Array:
+        """Dot product of all pairs; after texts of an STS task, cosine."""
+        return (cos_sim if self._cosine else dot_score)(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Array:
+        """Dot product of corresponding rows; after texts of an STS task, cosine."""
+        return (pairwise_cos_sim if self._cosine else pairwise_dot_score)(embeddings1, embeddings2)
+
+
+def load_medte(
+    name: str, revision: str | None = None, *, device: str | None = None, **kwargs: Any
+) -> SentenceTransformerEncoderWrapper:
+    """Load MedTE, or a folder of its kind: mean pooling, normalised vectors, lower-cased text, 512 tokens.
+
+    The pooling is set here because the published folder may not state it.
+
+    Args:
+        name: Hub name or folder.
+        revision: Revision on the Hub.
+        device: Torch device; default the best one available.
+        **kwargs: Arguments of `SentenceTransformer`.
+    """
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
+    from sentence_transformers.sentence_transformer import modules  # lazy: sentence_transformers
+
+    pinned = {} if revision is None or Path(name).is_dir() else {"revision": revision}
+    transformer = modules.Transformer(
+        name,
+        max_seq_length=MAX_TOKENS,
+        do_lower_case=True,
+        model_kwargs=dict(pinned),
+        config_kwargs=dict(pinned),
+        processor_kwargs=dict(pinned),
+    )
+    pooling = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
+    parts = [transformer, pooling, modules.Normalize()]
+    return SentenceTransformerEncoderWrapper(SentenceTransformer(modules=parts, device=device, **kwargs))

@@ -3,31 +3,73 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import math
 import os
-import tempfile
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mteb.models import ModelMeta
+from safetensors import SafetensorError, safe_open
 
 from mar_st.errors import MarError
+from mar_st.files import one_line, read_record
 from mar_st.model.dtypes import use_native_dtype
-from medteb_mteb.models.folder import describe_folder, float32_mebibytes, read_object, widths
+from medteb_mteb.folders.layout import FolderError, card_header
+from medteb_mteb.tasks.tables import licence_for_mteb
 
 if TYPE_CHECKING:
-    from mteb.models import ModelMeta
+    from collections.abc import Iterator
 
-__all__ = ["LOCAL", "ModelFolderError", "folder_meta", "folder_name", "model_folder", "resolve_model"]
+__all__ = [
+    "LOCAL",
+    "LocalModelMeta",
+    "ModelError",
+    "describe_folder",
+    "folder_meta",
+    "folder_name",
+    "load_folder",
+    "model_folder",
+    "resolve_model",
+    "widths",
+]
 
 #: First part of the names of all models from folders, which are never looked up on the Hub or submitted.
 LOCAL = "local"
-
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONFIG_FILES = ("modules.json", "config.json")
 #: Heads of plain transformers models that score texts or words instead of embedding them.
 _HEADS = {"ForSequenceClassification": "CrossEncoder", "ForTokenClassification": "token classifier"}
+# A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one
+# backbone may share whole regions (frozen embeddings come first, the last norm last).
+_MAX_WHOLE_BYTES, _PIECES, _PIECE_BYTES = 16 << 20, 256, 64 << 10
+_NO_LIMIT = 10**9  # transformers writes a huge number for a tokenizer without a limit
+_EMBEDDING_WEIGHTS = (
+    "word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight", "/first", "/second",
+)  # fmt: skip
 
 
-class ModelFolderError(MarError):
-    """A requested model does not exist, or its folder cannot be used; the message says why."""
+class ModelError(MarError):
+    """A requested model does not exist, cannot be fetched, or its folder cannot be used."""
+
+
+class LocalModelMeta(ModelMeta):
+    """Metadata of a model whose name must not be looked up on, or sent to, the Hub."""
+
+    def calculate_num_parameters_from_hub(self) -> int | None:
+        """Return the number of parameters as stated."""
+        return self.n_parameters
+
+    def calculate_memory_usage_mb(self, fetch_from_hf: bool = False) -> int | None:
+        """Estimate the memory from the number of parameters; `fetch_from_hf` has no effect."""
+        del fetch_from_hf
+        return super().calculate_memory_usage_mb(fetch_from_hf=False)
+
+    def push_eval_results(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse to push: the name belongs to no Hub repository."""
+        del args, kwargs
+        raise ModelError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
 
 
 def model_folder(name: str) -> Path | None:
@@ -35,16 +77,8 @@ def model_folder(name: str) -> Path | None:
 
     A name in the form of a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) is always a folder; any other
     name is one if that folder holds a model.
-
-    Raises:
-        ModelFolderError: The path names a home folder that does not exist.
     """
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError as error:  # ~name of a user that does not exist
-        raise ModelFolderError(
-            f"{name} is not a path ({error}). Give the path of a model's folder."
-        ) from error
+    folder = Path(os.path.expanduser(name))  # noqa: PTH111 -- keeps ~name of a user that does not exist
     if folder.is_absolute() or name.startswith((".", "~")):
         return folder
     # os.path: False for a name that is too long for a file.
@@ -58,15 +92,14 @@ def folder_name(folder: Path) -> str:
     return f"{LOCAL}/{folder.parent.name if run else folder.name}"
 
 
-def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
+def resolve_model(name: str) -> ModelMeta:
     """Find a model without loading it.
 
     Args:
         name: A name that mteb knows or can fetch from the Hub, an alias of ours, or a folder.
-        random_weights: Seed for a folder that holds a configuration but no weights.
 
     Raises:
-        ModelFolderError: If there is no such model, or the folder is unusable.
+        ModelError: There is no such model, or the folder is unusable.
     """
     import mteb  # lazy: mteb
 
@@ -74,49 +107,36 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
 
     folder = model_folder(name)
     if folder is not None and name not in ALIASES and name not in {m.name for m in mteb.get_model_metas()}:
-        if not folder.is_dir():
-            raise ModelFolderError(f"model {name}: no such folder")
-        return folder_meta(folder, random_weights=random_weights)
+        return folder_meta(folder)
     try:
         return mteb.get_model_meta(name)
     except KeyError as error:
         # mteb asks the Hub for what it does not know; a name without an organisation cannot be there.
         if "/" not in name or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-            raise ModelFolderError(f"model {name}: {error.args[0]}") from None
+            raise ModelError(f"model {name}: {error.args[0]}") from None
     try:
         return mteb.get_model_meta(name, fetch_from_hf=True)
     except Exception as error:  # the Hub client raises a dozen types
-        first = (str(error).strip().splitlines() or [""])[0][:200]
-        raise ModelFolderError(
-            f"model {name}: not known to mteb, not a folder, and not found on the Hub ({first})"
+        raise ModelError(
+            f"model {name}: not known to mteb, not a folder, and not found on the Hub "
+            f"({one_line(error, 200)})"
         ) from None
 
 
-def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta:
+def folder_meta(folder: Path) -> LocalModelMeta:
     """Return a folder's model metadata: named by `folder_name`, with a digest of its files as revision.
 
     Raises:
-        ModelFolderError: If there is no folder, or it holds no model, no weights, or only pickled ones.
+        ModelError: There is no folder, or it holds no model, no weights, or only pickled ones.
     """
-    from medteb_mteb.models.metas import LocalModelMeta  # lazy: mteb
-
     if not folder.is_dir():
-        raise ModelFolderError(f"model {folder}: no such folder")
+        raise ModelError(f"model {folder}: no such folder")
     folder = folder.resolve()
-    has_weights = _check(folder)
-    name = folder_name(folder)
-    if not has_weights and not (folder / "modules.json").is_file():
-        if random_weights is None:
-            raise ModelFolderError(
-                f"model {folder}: a configuration without weights. Evaluate it with random ones by "
-                "`medteb run --random-weights SEED`"
-            )
-        name += f"-random-{random_weights}"
+    _check(folder)
     known = describe_folder(folder)
     content = {
-        "loader": functools.partial(_load, folder=folder, seed=random_weights if not has_weights else None),
-        "name": name,
-        "memory_usage_mb": float32_mebibytes(known["n_parameters"]) if known["n_parameters"] else None,
+        "loader": functools.partial(_load, folder=folder),
+        "name": folder_name(folder),
         "open_weights": None,
         "public_training_data": None,
         "framework": ["Sentence Transformers", "PyTorch"],
@@ -124,38 +144,33 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
         "training_datasets": None,
         "model_type": ["router"] if _is_router(folder) else ["dense"],
         **known,
-        "embed_dim": widths(known["embed_dim"]) if known["embed_dim"] else None,
     }
     return LocalModelMeta.model_validate(content)
 
 
-def _check(folder: Path) -> bool:
-    """Check that a folder can be used, and return True if it holds weights.
-
-    Raises:
-        ModelFolderError: If the folder is unusable.
-    """
+def _check(folder: Path) -> None:
     if not any((folder / file).is_file() for file in _CONFIG_FILES):
-        raise ModelFolderError(
+        raise ModelError(
             f"model {folder}: holds neither modules.json (sentence-transformers) nor config.json"
         )
-    has_weights = any(folder.rglob("*.safetensors"))
-    if not has_weights and any(path.suffix in _PICKLE_SUFFIXES for path in folder.rglob("*")):
-        raise ModelFolderError(
-            f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
-        )
-    kind = read_object(folder / "config_sentence_transformers.json").get("model_type") or _head(folder)
+    # A model of modules without weights, such as a static one, may have none.
+    if not any(folder.rglob("*.safetensors")):
+        if any(path.suffix in _PICKLE_SUFFIXES for path in folder.rglob("*")):
+            raise ModelError(
+                f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
+            )
+        if not (folder / "modules.json").is_file():
+            raise ModelError(f"model {folder}: a configuration without weights")
+    kind = _object(folder / "config_sentence_transformers.json").get("model_type") or _head(folder)
     if kind not in (None, "SentenceTransformer"):
-        raise ModelFolderError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
-    return has_weights
+        raise ModelError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
 
 
 def _head(folder: Path) -> str | None:
     """Return the kind of a plain transformers folder whose model has a head; None for an encoder."""
-    if (folder / "modules.json").is_file():
+    names = _object(folder / "config.json").get("architectures") or []
+    if (folder / "modules.json").is_file() or not isinstance(names, list):
         return None
-    architectures = read_object(folder / "config.json").get("architectures")
-    names = architectures if isinstance(architectures, list) else []
     # The configuration of an encoder may list a head beside it.
     kinds = [
         next((kind for head, kind in _HEADS.items() if str(name).endswith(head)), None) for name in names
@@ -164,60 +179,148 @@ def _head(folder: Path) -> str | None:
 
 
 def _load(
-    name: str,
-    revision: str | None = None,
-    *,
-    folder: Path,
-    seed: int | None,
-    device: str | None = None,
-    embed_dim: int | None = None,
-    **kwargs: Any,
+    name: str, revision: str | None = None, *, folder: Path, device: str | None = None, **kwargs: Any
 ) -> Any:
-    """Load a model folder: a Router with query and document routes as MAR, any other unchanged.
-
-    Half precision becomes float32 on a CPU that has no instructions for it; see `use_native_dtype`.
-    """
+    """Load a model folder: a Router with query and document routes as MAR, any other unchanged."""
     del name, revision
-    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
+    from mteb.models import SentenceTransformerEncoderWrapper  # lazy: mteb
 
     from mar_st.model.opening import PlainModel  # lazy: sentence_transformers
-    from medteb_mteb.models.encoders import FolderEncoder, MAREncoder  # lazy: mteb
 
-    kwargs["truncate_dim"] = embed_dim
     if _is_router(folder):
-        from mar_st import MAR  # lazy: torch
-
-        of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
-        mar = MAR.from_pretrained(folder, device=device, **kwargs)
-        use_native_dtype(mar, kwargs.get("model_kwargs"))
-        return MAREncoder(mar, **of_encoder)
-    if seed is not None and not any(folder.rglob("*.safetensors")):
-        with tempfile.TemporaryDirectory() as scratch:
-            _save_random(folder, Path(scratch), seed)
-            model = SentenceTransformer(scratch, device=device, **kwargs)
-    else:
-        model = PlainModel(str(folder), device=device, local_files_only=True, **kwargs)
+        return load_folder(folder, device=device, **kwargs)
+    kwargs["truncate_dim"] = kwargs.pop("embed_dim", None)
+    model = PlainModel(str(folder), device=device, local_files_only=True, **kwargs)
     use_native_dtype(model, kwargs.get("model_kwargs"))
-    return FolderEncoder(model)
+    return SentenceTransformerEncoderWrapper(model)
 
 
-def _save_random(folder: Path, target: Path, seed: int) -> None:
-    """Write the model that a configuration describes, with random weights, and its tokenizer."""
-    import torch  # lazy: torch
-    from transformers import AutoConfig, AutoModel, AutoTokenizer  # lazy: transformers
+def load_folder(
+    folder: Path, *, device: str | None = None, embed_dim: int | None = None, **kwargs: Any
+) -> Any:
+    """Load a MAR as an mteb encoder; half precision becomes float32 on a CPU without instructions for it.
 
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        auto: Any = AutoModel
-        model = auto.from_config(config)
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
+    Args:
+        folder: The model's folder.
+        device: Torch device; default the best one available.
+        embed_dim: Number of dimensions of the vectors, if fewer than the model's.
+        **kwargs: `sts_route` of `MAREncoder`, and arguments of `MAR.from_pretrained`.
+    """
+    from mar_st import MAR  # lazy: torch
+    from medteb_mteb.models.encoders import MAREncoder  # lazy: mteb
+
+    of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
+    model = MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **kwargs)
+    use_native_dtype(model, kwargs.get("model_kwargs"))
+    return MAREncoder(model, **of_encoder)
+
+
+def describe_folder(folder: Path) -> dict[str, Any]:
+    """Describe a saved model without loading it, in the fields of `ModelMeta`; None where it says nothing.
+
+    Counts come from the headers of the weight files; licence, languages, release date and training code from
+    the header of the card.
+    """
+    shapes = dict(_shapes(folder))
+    embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]
+    parameters = sum(map(math.prod, shapes.values())) or None
+    similarity = _object(folder / "config_sentence_transformers.json").get("similarity_fn_name")
+    query = _route_folder(folder, "query")
+    width = _object(query / "config.json").get("hidden_size") if query else None
+    stated = [
+        _object(path).get(key)
+        for name, key in (
+            ("sentence_bert_config.json", "max_seq_length"),
+            ("tokenizer_config.json", "model_max_length"),
+        )
+        for path in sorted(folder.rglob(name))
+    ]
+    lengths = [length for length in stated if isinstance(length, int | float) and 0 < length < _NO_LIMIT]
+    try:
+        header = card_header(folder)
+    except FolderError:
+        header = {}
+    languages, released = header.get("language"), str(header.get("release_date"))
+    codes = languages if isinstance(languages, list) else [languages]
+    return {
+        "revision": folder_revision(folder),
+        "n_parameters": parameters,
+        "n_embedding_parameters": sum(map(math.prod, embeddings)) or None,
+        "memory_usage_mb": mebibytes(parameters),
+        "embed_dim": widths(width) if isinstance(width, int) else None,
+        "max_tokens": min(lengths, default=None),
+        "similarity_fn_name": similarity if similarity in ("cosine", "dot") else None,
+        "license": licence_for_mteb(str(header["license"])) if header.get("license") else None,
+        "languages": [_LANGUAGES[code] for code in codes if code in _LANGUAGES] or None,
+        "release_date": released if re.fullmatch(r"\d{4}-\d{2}-\d{2}", released) else None,
+        "public_training_code": str(header["training_code"]) if header.get("training_code") else None,
+    }
+
+
+_LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
+
+
+def folder_revision(folder: Path) -> str:
+    """Return the sha256 (first 40 hex digits) of a model folder's files, so that results follow the weights.
+
+    For files above 16 MiB, the size and 256 pieces of 64 KiB, evenly spread over the file, are hashed.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        # The card may be corrected.
+        if not path.is_file() or path.suffix == ".md" or any(part.startswith(".") for part in relative.parts):
+            continue
+        size = path.stat().st_size
+        digest.update(f"{relative.as_posix()}\0{size}\0".encode())
+        with path.open("rb") as stream:
+            if size <= _MAX_WHOLE_BYTES:
+                digest.update(stream.read())
+                continue
+            for index in range(_PIECES):
+                stream.seek(index * (size - _PIECE_BYTES) // (_PIECES - 1))
+                digest.update(stream.read(_PIECE_BYTES))
+    return digest.hexdigest()[:40]
+
+
+def widths(full: int) -> list[int]:
+    """Return widths for truncating vectors of `full` dimensions: 2^k and 3 x 2^k from 8, and `full`.
+
+    mteb refuses to load a model with an `embed_dim` that its metadata does not list.
+    """
+    steps = {factor << k for factor in (1, 3) for k in range(full.bit_length())}
+    return sorted({full, *(step for step in steps if 8 <= step < full)})
+
+
+def mebibytes(parameters: int | None) -> int | None:
+    """Return the memory of this number of float32 parameters in MiB."""
+    return None if parameters is None else round(parameters * 4 / 2**20)
+
+
+def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Yield the names and shapes of all weights; nothing of a broken file (loading reports it)."""
+    for path in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(str(path), framework="numpy") as weights:
+                for name in weights.keys():  # noqa: SIM118 -- not a mapping
+                    yield f"{path.relative_to(folder)}/{name}", weights.get_slice(name).get_shape()
+        except (OSError, SafetensorError):
+            continue
+
+
+def _route_folder(folder: Path, route: str) -> Path | None:
+    # A MAR has a second router, after the encoders, in a separate folder.
+    for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
+        structure = _object(path).get("structure")
+        first = structure.get(route) if isinstance(structure, dict) else None
+        if isinstance(first, list) and first:
+            return path.parent / str(first[0])
+    return None
 
 
 def _is_router(folder: Path) -> bool:
-    return any(
-        {"query", "document"} <= set(read_object(path).get("structure", {}))
-        for path in folder.rglob("router_config.json")
-    )
+    return all(_route_folder(folder, route) is not None for route in ("query", "document"))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_record(path) or {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.trec import read_run
 from mar_st.files import sha256
-from medteb_mteb.models.metas import LocalModelMeta
+from medteb_mteb.models.local import LocalModelMeta
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.measures.rankings import ENOUGH_JUDGED
+from medteb_mteb.measures import ENOUGH_JUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ OLD_RESULT = "not in the saved result; run again with --overwrite"
 
 @dataclass(frozen=True)
 class Holes:
-    """The measures of `medteb_mteb.measures.rankings` for one model on one retrieval task.
+    """The measures of `medteb_mteb.measures` for one model on one retrieval task.
 
     Attributes:
         judged: Share of the first 10 documents that were judged, or None.

@@ -1,42 +1,22 @@
-"""The tasks of MedTEB, one module each."""
+"""The tasks and benchmarks, made from tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.abstasks.local_copy import DataUnavailableError
-from medteb_mteb.tasks.cmirb import CMIRB_TASKS
 from medteb_mteb.tasks.english import ENGLISH_TASKS
-from medteb_mteb.tasks.nano import NANO_TASKS
-from medteb_mteb.tasks.of_mteb import REPLACED_MTEB_TASKS, CMedQAv1Local, CMedQAv2Local
-from medteb_mteb.tasks.relatives import RELATIVES, REPLACED_BIOSSES
-from medteb_mteb.tasks.reranking import MedTEBReranking
-from medteb_mteb.tasks.retrieval import MedTEBRetrieval
-from medteb_mteb.tasks.sts import MedTEBSTS
+from medteb_mteb.tasks.nano import NANO_TASKS, tasks_from_folders
+from medteb_mteb.tasks.public import BUILT_TASKS, CMIRB_TASKS, EDITION_TASKS, REPLACED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mteb.abstasks.abstask import AbsTask
 
-__all__ = [
-    "REPLACED",
-    "TASKS",
-    "CMedQAv1Local",
-    "CMedQAv2Local",
-    "DataUnavailableError",
-    "MedTEBReranking",
-    "MedTEBRetrieval",
-    "MedTEBSTS",
-]
+__all__ = ["REPLACED", "TASKS", "tasks_from_folders"]
 
 TASKS: tuple[type[AbsTask], ...] = (
-    MedTEBRetrieval,
-    MedTEBReranking,
-    MedTEBSTS,
+    *EDITION_TASKS,
     *NANO_TASKS,
     *CMIRB_TASKS,
-    *RELATIVES,
+    *BUILT_TASKS,
     *ENGLISH_TASKS,
 )
-REPLACED: Mapping[type[AbsTask], type[AbsTask]] = {**REPLACED_MTEB_TASKS, **REPLACED_BIOSSES}

@@ -1,162 +1,195 @@
-"""English MedTEB: 51 tasks made from one table, over a snapshot of their data."""
+"""English MedTEB (arXiv 2507.19407): its 51 tasks, over a snapshot of their data.
+
+A snapshot is the folder `$MEDTEB_DATA/MedTEB-eng` with a CSV file per task in the columns of the authors'
+scrapers. `snapshot.json` is optional: it holds for each task the digest of the file, how it was made and how
+it differs from the published one. The code of the authors defines more tasks; which 51 are the paper's
+follows from its averages. The main scores are the paper's: macro F1 of a logistic regression on 8 texts per
+label of 70 % of the rows, V-measure of all rows as one set, the best F1 of the similarities, nDCG@10.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from datasets import Dataset, DatasetDict
 from mteb._evaluators import ClusteringEvaluator
 from mteb.abstasks import AbsTaskClassification, AbsTaskPairClassification, AbsTaskRetrieval
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
-from mteb.abstasks.task_metadata import TaskMetadata
-from mteb.timing import TimingStack
 from sklearn.model_selection import train_test_split
 
-from mar_st.files import printable
-from medteb_mteb.abstasks.local_copy import DataUnavailableError, LocalCopy, copy_of
-from medteb_mteb.abstasks.pairs import f1_by_train_threshold
-from medteb_mteb.abstasks.tuned import fine_tuned
-from medteb_mteb.editions import DATA_VARIABLE
-from medteb_mteb.english.snapshot import (
-    FOLDER,
-    SnapshotOptions,
-    file_of,
-    read_manifest,
-    read_options,
-    read_rows,
-    revision_of,
-)
-from medteb_mteb.english.table import MAIN_METRICS, TYPES, EnglishTask, english_tasks
-from medteb_mteb.folders.problems import FolderError
-from medteb_mteb.tasks._built import NOT_BUILT
-from medteb_mteb.tasks._edition_task import licence_for_mteb
+from mar_st.data import Row, read_rows
+from mar_st.errors import MarError
+from mar_st.files import printable, read_json
+from medteb_mteb.abstasks import LocalTask, copy_of
+from medteb_mteb.editions import leads_outside, sha256_of
+from medteb_mteb.folders import FolderError
+from medteb_mteb.tasks.public import NOT_BUILT, not_built
+from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, table
 
 if TYPE_CHECKING:
-    from mteb.abstasks.abstask import AbsTask
+    from collections.abc import Mapping
+    from pathlib import Path
 
-__all__ = ["CITATION", "ENGLISH_TASKS", "REFERENCE", "SnapshotTask"]
+__all__ = [
+    "COLUMNS",
+    "ENGLISH_TASKS",
+    "FOLDER",
+    "MANIFEST",
+    "TYPES",
+    "EnglishTask",
+    "SnapshotTask",
+    "english_tasks",
+]
 
-REFERENCE = "https://arxiv.org/abs/2507.19407"
-CITATION = r"""
-@misc{khodadad2025towards,
-  archiveprefix = {arXiv},
-  author = {Mohammad Khodadad and Ali Shiraee Kasmaee and Mahdi Astaraki and Hamidreza Mahyar},
-  eprint = {2507.19407},
-  title = {Towards Domain Specification of Embedding Models in Medicine},
-  url = {https://arxiv.org/abs/2507.19407},
-  year = {2025},
+#: Name of the snapshot's folder in `$MEDTEB_DATA`, and of its manifest.
+FOLDER, MANIFEST = "MedTEB-eng", "snapshot.json"
+#: Types of tasks as the paper abbreviates them, in mteb's words.
+TYPES = {"CLS": "Classification", "CLU": "Clustering", "PAIR": "PairClassification", "RET": "Retrieval"}
+_MAIN_SCORES = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
+COLUMNS = {
+    "CLS": ("text", "label"),
+    "CLU": ("text", "label"),
+    "PAIR": ("sentence1", "sentence2", "label"),
+    "RET": ("query", "corpus"),
 }
-"""
+#: Values of `label` in pairs.
+_LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+#: Licence or terms that each source states for its texts.
+LICENCES = {
+    "ClinicalTrials.gov": "https://clinicaltrials.gov/about-site/terms-conditions",
+    "MIMIC-IV": "PhysioNet Credentialed Health Data License 1.5.0",
+    "MedMCQA": "mit",
+    "MedQA": "mit",
+    "MedQuAD": "cc-by-4.0",
+    "PMC": "not specified",
+    "PubMed": "not specified",
+    "Wikipedia": "cc-by-sa-4.0",
+    "bioRxiv": "each preprint has its own",
+    "medRxiv": "each preprint has its own",
+}
+#: First and last day of the preprints, as published; the dates of the other texts are not stated.
+PREPRINT_DAYS = ("2018-01-01", "2022-12-20")
 #: Share of the rows in the test split, and the seed of the split, as in the authors' code.
 TEST_SHARE, SEED = 0.3, 42
-#: Title that the authors' wrapper gives to every document.
-NO_TITLE = "No title"
 
 
-class SnapshotTask(LocalCopy):
-    """Reads its CSV file of the snapshot `$MEDTEB_DATA/MedTEB-eng`; put it before mteb's class in the bases.
+@dataclass(frozen=True)
+class EnglishTask:
+    """A task of the paper.
 
-    The revision is a digest of the file and of the options that change the task's scores.
+    Attributes:
+        number: Number in the list of 51 tasks.
+        name: Exact name, which is also the name of its CSV file.
+        type: `CLS`, `CLU`, `PAIR` or `RET`.
+        source: Source of its texts.
+        needs: Requirement for building its data as published: network, credentials or an LLM.
     """
 
-    of: ClassVar[EnglishTask]
+    number: int
+    name: str
+    type: str
+    source: str
+    needs: str
 
-    def __init__(self, **kwargs: Any) -> None:
-        folder = copy_of(FOLDER)
-        there = folder is not None and file_of(folder, self.of).is_file()
-        self.use_copy(folder if there else None, lambda copy: revision_of(copy, self.of))
-        super().__init__(**kwargs)
+
+@cache
+def english_tasks() -> Mapping[str, EnglishTask]:
+    """Return the 51 tasks by name, in the paper's order."""
+    return {row["name"]: EnglishTask(**row) for row in table("english")["tasks"]}
+
+
+class SnapshotTask(LocalTask):
+    """Reads its CSV file of the snapshot; put it before mteb's class in the bases."""
+
+    of: ClassVar[EnglishTask]
+    needs: ClassVar[str]
 
     @property
     def copy_name(self) -> str:
         """Return the name of the snapshot's folder."""
         return FOLDER
 
-    @property
-    def needs(self) -> str:
-        """Return the requirements for making the task's file; empty if the snapshot has it."""
-        return "nothing" if self.local_copy is not None else self.of.needs
+    def find(self) -> Path | None:
+        """Return the snapshot's folder if it holds the task's file."""
+        folder = copy_of(FOLDER)
+        return folder if folder is not None and (folder / f"{self.of.name}.csv").is_file() else None
 
     @property
     def size(self) -> tuple[int, int] | None:
         """Return queries and documents of a retrieval task; None if no manifest counts its rows."""
-        rows = self._recorded().get("rows")
-        return (rows, rows) if self.of.type == "RET" and type(rows) is int else None
+        rows = self._recorded(self.folder).get("rows") if self.folder is not None else None
+        return (rows, rows) if self.of.type == "RET" and isinstance(rows, int) else None
 
     @property
     def differs(self) -> str:
         """Return how the rows differ from the published ones; empty if the snapshot does not state it."""
-        text = self._recorded().get("differs")
+        text = self._recorded(self.folder).get("differs") if self.folder is not None else None
         return printable(" ".join(text.split())) if isinstance(text, str) else ""
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self, folder: Path) -> dict[str, Any]:
         """Return the task's entry in the snapshot's manifest; empty without one."""
-        if self.local_copy is None:
+        if not (folder / MANIFEST).is_file():
             return {}
         try:
-            recorded = read_manifest(self.local_copy)["tasks"].get(self.of.name)
-        except FolderError:  # loading the data reports the problem
-            return {}
-        return recorded if isinstance(recorded, dict) else {}
+            entry = read_json(folder / MANIFEST)["tasks"].get(self.of.name, {})
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise FolderError(folder, [f"{MANIFEST}: expected an object with 'tasks'"]) from None
+        return entry if isinstance(entry, dict) else {}
 
-    def load_data(
-        self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
-    ) -> None:
-        """Read and check the task's file.
+    def describe(self, folder: Path) -> dict[str, Any]:
+        """Return the digest of the task's file."""
+        file = folder / f"{self.of.name}.csv"
+        if leads_outside(file, folder):
+            raise FolderError(folder, [f"{file.name} is a symbolic link out of the folder"])
+        digest = sha256_of(file)
+        if self._recorded(folder).get("sha256", digest) != digest:
+            raise FolderError(folder, [f"{file.name} is not the file that {MANIFEST} names; it was changed"])
+        return {"revision": digest}
+
+    def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
+        """Say how to build the data, which are not published.
 
         Raises:
-            DataUnavailableError: The file does not exist.
-            FolderError: The file has problems, or changed after the task was created.
+            DataUnavailableError: Always.
         """
-        del num_proc, kwargs  # a checked read of one file takes no options
-        if self.data_loaded:
-            return
-        folder = self.copy_to_read()
-        if folder is None:
-            root = os.environ.get(DATA_VARIABLE) or f"${DATA_VARIABLE}"
-            writer = " --llm FILE" if self.of.needs == "an LLM" else ""
-            raise DataUnavailableError(
-                f"the data of {self.of.name} are not published. Expected "
-                f"{root}/{FOLDER}/{self.of.name}.csv; the "
-                f"source is {self.of.source}, and making it needs {self.of.needs}: {self._fetching()}`medteb "
-                f"build relatives {self.of.name} FOLDER {root}{writer}`."
+        del num_proc, kwargs
+        raise not_built(self.of.name, f"its source, {self.of.source} (needs {self.of.needs})")
+
+    def read(self, folder: Path) -> None:
+        """Read the rows; those with an empty cell are dropped, as the authors do."""
+        columns, file = COLUMNS[self.of.type], folder / f"{self.of.name}.csv"
+
+        def cells(row: Row) -> dict[str, Any]:
+            if missing := [name for name in columns if name not in row.values]:
+                raise MarError(f"no column {', '.join(missing)}; got {', '.join(row.values)}.")
+            values: dict[str, Any] = {name: str(row.values[name]) for name in columns}
+            if self.of.type == "PAIR" and all(one.strip() for one in values.values()):
+                if values["label"].strip() not in _LABELS:
+                    raise MarError(f"label {values['label'][:40]!r} is not 0 or 1.")
+                values["label"] = _LABELS[values["label"].strip()]
+            return values
+
+        rows = [row for row in read_rows(file, cells) if all(str(one).strip() for one in row.values())]
+        if len(rows) < 2 or ("label" in columns and len({row["label"] for row in rows}) < 2):
+            raise FolderError(
+                folder, [f"{file.name}: {len(rows)} full rows, or one label alone, cannot be scored"]
             )
-        with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
-            if revision_of(folder, self.of) != self.metadata.revision:
-                raise FolderError(folder, ["the data changed after the task was created; create it again"])
-            self.take(read_rows(folder, self.of), read_options(folder))
-        self.data_loaded = True
+        self.take(rows)
 
-    def _fetching(self) -> str:
-        """Return the command that fetches the raw files, for tasks of an API."""
-        return f"`medteb build fetch {self.of.api} FOLDER --contact ADDRESS`, then " if self.of.api else ""
-
-    @abstractmethod
-    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
+    def take(self, rows: list[dict[str, Any]]) -> None:
         """Make the data set from the rows."""
+        raise NotImplementedError
 
 
-class SnapshotClassification(SnapshotTask, AbsTaskClassification):
-    """A logistic regression on 8 texts per label of 70 % of the rows, 10 times; macro F1 on the others."""
-
-    tune = False
-
-    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
+class _Classification(SnapshotTask, AbsTaskClassification):
+    def take(self, rows: list[dict[str, Any]]) -> None:
         """Number the labels in the order in which they occur, and split the rows."""
         numbers = {label: number for number, label in enumerate(dict.fromkeys(row["label"] for row in rows))}
         every = [{"text": row["text"], "label": numbers[row["label"]]} for row in rows]
         train, test = train_test_split(every, test_size=TEST_SHARE, random_state=SEED)
         self.dataset = DatasetDict({"train": Dataset.from_list(train), "test": Dataset.from_list(test)})
-        self.tune = options.classifier == "fine-tuned"
-
-    def _evaluate_subset(self, model: Any, data_split: Any, **kwargs: Any) -> Any:
-        if self.tune:
-            train = data_split[self.train_split]
-            model = fine_tuned(model, list(train["text"]), list(train["label"]))
-        return super()._evaluate_subset(model, data_split, **kwargs)
 
 
 class _SmallBatches(ClusteringEvaluator):
@@ -166,46 +199,26 @@ class _SmallBatches(ClusteringEvaluator):
         super().__init__(*args, clustering_batch_size=32, **kwargs)
 
 
-class SnapshotClustering(SnapshotTask, AbsTaskClusteringLegacy):
-    """All rows as one set, clustered by MiniBatchKMeans; V-measure."""
-
+class _Clustering(SnapshotTask, AbsTaskClusteringLegacy):
     evaluator = _SmallBatches
 
-    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
+    def take(self, rows: list[dict[str, Any]]) -> None:
         """Make one set of all rows."""
-        del options
         one = {"sentences": [row["text"] for row in rows], "labels": [row["label"] for row in rows]}
         self.dataset = DatasetDict({"test": Dataset.from_list([one])})
 
 
-class SnapshotPairs(SnapshotTask, AbsTaskPairClassification):
-    """Pairs; the best F1 of the similarities."""
-
-    by_train = False
-
-    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
+class _Pairs(SnapshotTask, AbsTaskPairClassification):
+    def take(self, rows: list[dict[str, Any]]) -> None:
         """Take the pairs unchanged."""
-        pairs = [
-            {"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": r["label"]} for r in rows
-        ]
+        pairs = [{"labels" if key == "label" else key: row[key] for key in row} for row in rows]
         self.dataset = DatasetDict({"test": Dataset.from_list(pairs)})
-        self.by_train = options.threshold == "train"
-
-    def _compute_metrics(self, similarity_scores: Any, labels: list[int]) -> dict[str, float]:
-        metrics = super()._compute_metrics(similarity_scores, labels)
-        if self.by_train:
-            train, test = train_test_split(range(len(labels)), test_size=TEST_SHARE, random_state=SEED)
-            metrics["max_f1"] = f1_by_train_threshold(similarity_scores, labels, train, test)
-        return metrics
 
 
-class SnapshotRetrieval(SnapshotTask, AbsTaskRetrieval):
-    """Each query has the document of its row; nDCG@10."""
-
-    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
+class _Retrieval(SnapshotTask, AbsTaskRetrieval):
+    def take(self, rows: list[dict[str, Any]]) -> None:
         """Number queries and documents by rows, as the authors do; equal texts stay apart."""
-        title = NO_TITLE if options.title == NO_TITLE else ""
-        corpus = [{"id": f"doc_{i}", "title": title, "text": row["corpus"]} for i, row in enumerate(rows)]
+        corpus = [{"id": f"doc_{i}", "title": "", "text": row["corpus"]} for i, row in enumerate(rows)]
         queries = [{"id": f"q_{i}", "text": row["query"]} for i, row in enumerate(rows)]
         self.dataset = {
             "default": {
@@ -219,43 +232,35 @@ class SnapshotRetrieval(SnapshotTask, AbsTaskRetrieval):
         }
 
 
-_BASES: dict[str, type[SnapshotTask]] = {
-    "CLS": SnapshotClassification,
-    "CLU": SnapshotClustering,
-    "PAIR": SnapshotPairs,
-    "RET": SnapshotRetrieval,
-}
+_BASES = {"CLS": _Classification, "CLU": _Clustering, "PAIR": _Pairs, "RET": _Retrieval}
 
 
-def _make(task: EnglishTask) -> type[AbsTask]:
-    metadata = TaskMetadata(
-        name=task.name,
+def _make(task: EnglishTask) -> type[SnapshotTask]:
+    # Of MedQuAD, the LLM writes only documents.
+    written = task.needs == "an LLM" and task.source != "MedQuAD"
+    of = metadata(
+        task.name,
+        f"medteb/{FOLDER}",
+        NOT_BUILT,
+        "medte",
         description=(
             f"Task {task.number} of 51 of English MedTEB ({task.type}, from {task.source}). The data are not "
-            f"published: they come from a snapshot, the folder {FOLDER} in ${DATA_VARIABLE}, whose "
-            f"{task.name}.csv "
-            "may differ from the authors'."
+            f"published: they come from a snapshot, the folder {FOLDER} in $MEDTEB_DATA, whose "
+            f"{task.name}.csv may differ from the authors'."
         ),
-        dataset={"path": f"medteb/{FOLDER}", "revision": NOT_BUILT},
-        reference=REFERENCE,
+        reference="https://arxiv.org/abs/2507.19407",
         type=TYPES[task.type],
         category="t2c" if task.type in ("CLS", "CLU") else "t2t",
-        modalities=["text"],
-        eval_splits=["test"],
         eval_langs=["eng-Latn"],
-        main_score=MAIN_METRICS[task.type],
-        date=task.date,
-        annotations_creators=task.annotations,
-        domains=["Medical", "Written"],
+        main_score=_MAIN_SCORES[task.type],
+        date=PREPRINT_DAYS if task.source in ("bioRxiv", "medRxiv") else None,
+        annotations_creators="LM-generated" if written else "derived",
         task_subtypes=[],
-        license=licence_for_mteb(task.licence),
-        dialect=[],
+        license=licence_for_mteb(LICENCES[task.source]),
         sample_creation="found",
         is_public=False,
-        bibtex_citation=CITATION,
     )
-    attributes = {"metadata": metadata, "of": task, "__doc__": metadata.description, "__module__": __name__}
-    return cast("type[AbsTask]", type(re.sub(r"\W", "_", task.name), (_BASES[task.type],), attributes))
+    return make_task(of, _BASES[task.type], of=task, needs=task.needs)
 
 
-ENGLISH_TASKS: tuple[type[AbsTask], ...] = tuple(_make(task) for task in english_tasks().values())
+ENGLISH_TASKS = tuple(_make(task) for task in english_tasks().values())

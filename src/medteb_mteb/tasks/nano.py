@@ -1,65 +1,230 @@
-"""NanoCMTEB and NanoMedical: tasks from the table of published splits, and from folders of the same form.
+"""NanoCMTEB and NanoMedical of HAKARI-Bench: tasks of the 18 published splits, and of such folders.
 
 Each split gives a retrieval task and four reranking tasks: over the hybrid candidates with their safeguard
 (`...Reranking`, the published default) and without (`...RerankingNoSafeguard`), over BM25's
 (`...BM25Reranking`) and over the dense model's (`...DenseReranking`).
+
+In the published layout the *configuration* names the table and the *split* names the task: `corpus` and
+`queries` (`_id`, `text`), `qrels` (`query-id`, `corpus-id`; positives only) and the candidate lists
+(`query-id`, `corpus-ids`, best first), each in `CONFIGURATION/SPLIT.parquet` or where the card says. The
+figures in `nano.json` are those of the task cards of github.com/hakari-bench/hakari-bench, commit 217c872.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from dataclasses import asdict
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import mteb
 from datasets import Dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
-from mteb.abstasks.task_metadata import TaskMetadata
-from mteb.timing import TimingStack
 
-from medteb_mteb.abstasks.local_copy import LocalCopy, copy_of
-from medteb_mteb.folders.layout import config_files
-from medteb_mteb.folders.problems import FolderError
-from medteb_mteb.measures.rankings import ranked
-from medteb_mteb.nano.layout import (
-    NanoData,
-    holds_split,
-    list_names,
-    load_hub,
-    read_split,
-    revision_of,
-    splits_of,
-    without_safeguard,
-)
-from medteb_mteb.nano.measures import RANKING_DEPTH, score_rankings
-from medteb_mteb.nano.table import BM25, DENSE, HYBRID, published_sets
-from medteb_mteb.tasks.citations import cite
+from mar_st.data import read_rows
+from mar_st.text.values import as_id, as_number, as_text
+from medteb_mteb.abstasks import LocalTask, copy_of
+from medteb_mteb.editions import sha256_of
+from medteb_mteb.folders import FolderError, Problems, table_rows, task_from_folder
+from medteb_mteb.folders.layout import config_files, config_names, config_splits
+from medteb_mteb.measures import ranked
+from medteb_mteb.tasks.public import UNPINNED
+from medteb_mteb.tasks.tables import make_task, metadata, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from mteb.abstasks.abstask import AbsTask
+    from mar_st.data import Row
+    from medteb_mteb.folders.tasks import FolderTask
 
-    from medteb_mteb.nano.table import NanoSplit
+__all__ = [
+    "BM25",
+    "HYBRID",
+    "HYBRID_SIZE",
+    "NANO_TASKS",
+    "NanoData",
+    "NanoTask",
+    "check_split",
+    "nano_scores",
+    "nano_tasks_from_folder",
+    "read_split",
+    "tasks_from_folders",
+]
 
-__all__ = ["NANO_TASKS", "NanoTask", "nano_names", "nano_tasks_from_folder"]
-
-#: The sources name no revision of the Nano sets on the Hub.
-UNPINNED = "main"
+TABLES = ("corpus", "queries", "qrels")
+#: Names of the published candidate lists, and the length of a hybrid list before its safeguard.
+BM25, DENSE, HYBRID = "bm25", "harrier_oss_v1_270m", "reranking_hybrid"
+HYBRID_SIZE = 100
 REFERENCE = "https://arxiv.org/abs/2606.22778"
-CITATION = r"""
-@misc{tateno2026hakaribench,
-  archiveprefix = {arXiv},
-  author = {Yuichi Tateno},
-  eprint = {2606.22778},
-  primaryclass = {cs.IR},
-  title = {HAKARI-Bench: A Lightweight Benchmark for Comparing Retrieval Architectures and Efficiency Settings under Unified Conditions},
-  url = {https://arxiv.org/abs/2606.22778},
-  year = {2026},
-}
-"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class NanoData:
+    """One split.
+
+    Attributes:
+        split: Name of the split.
+        corpus: Texts of the documents by id, in file order.
+        queries: Texts of the queries by id, in file order.
+        qrels: Positive documents by query, in file order.
+        lists: Candidate lists by name: documents by query, best first.
+    """
+
+    split: str
+    corpus: Mapping[str, str]
+    queries: Mapping[str, str]
+    qrels: Mapping[str, Sequence[str]]
+    lists: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+
+
+def read_split(source: Path | str, split: str, lists: Iterable[str], revision: str = "") -> NanoData:
+    """Read one split of a folder or of the Hub and check it.
+
+    Args:
+        source: The folder, or a Hub name with its `revision`.
+        split: The split.
+        lists: Candidate lists to read.
+        revision: Revision on the Hub; empty for a folder.
+
+    Raises:
+        FolderError: A table is missing, a row is unusable, or the split violates the rules of `check_split`.
+    """
+    folder, problems = Path(source), Problems(Path(source))
+
+    def rows(name: str, *columns: str) -> Iterator[Row]:
+        if revision:
+            return read_rows(f"hub:{source}@{revision}:{name}:{split}")
+        files = config_files(folder, name, split)
+        if not files:
+            there = ", ".join(splits_of(folder)) or "none"
+            message = f"no {name} for split {split!r}; expected {name}/{split}.parquet. Splits: {there}"
+            raise FolderError(folder, [message])
+        return table_rows(files, problems, columns)
+
+    data = NanoData(
+        split,
+        _texts("corpus", rows("corpus", "_id", "text"), problems),
+        _texts("queries", rows("queries", "_id", "text"), problems),
+        _positives(rows("qrels", "query-id", "corpus-id"), problems),
+        {name: _candidates(name, rows(name, "query-id", "corpus-ids"), problems) for name in lists},
+    )
+    problems.raise_if_any()
+    check_split(data, folder)
+    return data
+
+
+def _texts(name: str, rows: Iterator[Row], problems: Problems) -> dict[str, str]:
+    by_id: dict[str, str] = {}
+    for place, values in rows:
+        key, text = as_id(values["_id"]), as_text(values["text"])
+        if key is None or text is None or key in by_id:
+            problems.add(place, name, "expected _id and text, and every _id once")
+        else:
+            by_id[key] = text
+    return by_id
+
+
+def _positives(rows: Iterator[Row], problems: Problems) -> dict[str, list[str]]:
+    qrels: dict[str, list[str]] = {}
+    for place, values in rows:
+        query, document = as_id(values["query-id"]), as_id(values["corpus-id"])
+        if query is None or document is None:
+            problems.add(place, "qrels", "expected query-id and corpus-id")
+        elif (as_number(values.get("score", 1)) or 0) > 0:
+            qrels.setdefault(query, []).append(document)
+    return qrels
+
+
+def _candidates(name: str, rows: Iterator[Row], problems: Problems) -> dict[str, list[str]]:
+    by_query: dict[str, list[str]] = {}
+    for place, values in rows:
+        query, given = as_id(values["query-id"]), values["corpus-ids"]
+        ids = [as_id(one) for one in given] if isinstance(given, list) else [None]
+        if query is None or query in by_query or None in ids:
+            problems.add(place, name, "expected one row per query with query-id and corpus-ids")
+        else:
+            by_query[query] = [one for one in ids if one is not None]
+    return by_query
+
+
+def check_split(data: NanoData, folder: Path) -> None:
+    """Check that a split is sound.
+
+    Every query has a positive, every id is known, no pair and no candidate is repeated, and every list has a
+    row for every query. A hybrid list has 100 candidates (all documents, if there are fewer); a 101st,
+    the safeguard, is there if and only if the 100 hold no positive, and is then a positive itself.
+
+    Args:
+        data: The split.
+        folder: Name of the data in errors.
+
+    Raises:
+        FolderError: The split violates a rule; all problems are listed.
+    """
+    problems = Problems(folder)
+
+    def check(name: str, rows: Mapping[str, Sequence[str]]) -> None:
+        if wrong := data.queries.keys() ^ rows.keys():
+            problems.add(name, name, f"query {min(wrong)!r} is not in the queries, or has no row")
+        for query, documents in rows.items():
+            if len(set(documents)) < len(documents) or not data.corpus.keys() >= set(documents):
+                problems.add(
+                    name, name, f"query {query!r} has a document twice, or one that the corpus lacks"
+                )
+
+    check("qrels", data.qrels)
+    for name, rows in data.lists.items():
+        check(name, rows)
+    size = min(HYBRID_SIZE, len(data.corpus))
+    for query, documents in data.lists.get(HYBRID, {}).items():
+        positives = set(data.qrels.get(query, ()))
+        safeguard = [] if positives.intersection(documents[:size]) else documents[size:]
+        if len(documents) != size + len(safeguard) or not positives.intersection(documents):
+            message = (
+                f"query {query!r} needs {size} candidates, and a positive one after them if none is positive"
+            )
+            problems.add(HYBRID, HYBRID, message)
+    problems.raise_if_any()
+
+
+def splits_of(folder: Path) -> list[str]:
+    """Return the names of the splits that have all three tables, in the card's order."""
+    splits = [config_splits(folder, name) for name in TABLES]
+    return [split for split in splits[0] if all(split in others for others in splits[1:])]
+
+
+def list_names(folder: Path) -> list[str]:
+    """Return the names of the candidate lists of a folder."""
+    return [name for name in config_names(folder) if name not in TABLES]
+
+
+def nano_scores(
+    rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Collection[str]]
+) -> dict[str, float]:
+    """Return scores whose denominators are not those of mteb.
+
+    `recall_micro_at_k` is the number of positives among the first k, of all queries together, over the number
+    of all positives; `map_capped_at_100` is the mean over queries of the sum of the precision at each
+    positive up to rank 100, over min(positives, 100).
+
+    Args:
+        rankings: Documents by query, best first.
+        qrels: Positive documents by query.
+    """
+    ranks = {
+        query: [rank for rank, one in enumerate(rankings.get(query, ())[:100], 1) if one in positives]
+        for query, positives in qrels.items()
+    }
+    total = sum(map(len, qrels.values()))
+    scores = {
+        f"recall_micro_at_{k}": sum(r <= k for one in ranks.values() for r in one) / total for k in (10, 100)
+    }
+    precisions = (
+        sum(number / rank for number, rank in enumerate(ranks[query], 1)) / min(len(positives), 100)
+        for query, positives in qrels.items()
+    )
+    return {**scores, "map_capped_at_100": sum(precisions) / len(qrels)}
 
 
 class Variant(NamedTuple):
@@ -78,95 +243,74 @@ class Variant(NamedTuple):
     about: str
 
 
+_FUSED = "over 100 candidates fused from BM25 and a dense model; "
 VARIANTS = (
     Variant("Retrieval", "", True, "over the whole corpus of the split"),
     Variant(
         "Reranking",
         HYBRID,
         True,
-        "over 100 candidates fused from BM25 and a dense model; where none of them is relevant, one relevant "
-        "document is a 101st (the safeguard)",
+        f"{_FUSED}where none of them is relevant, one relevant document is a 101st (the safeguard)",
     ),
-    Variant(
-        "RerankingNoSafeguard",
-        HYBRID,
-        False,
-        "over 100 candidates fused from BM25 and a dense model; queries without a relevant candidate score 0",
-    ),
+    Variant("RerankingNoSafeguard", HYBRID, False, f"{_FUSED}queries without a relevant candidate score 0"),
     Variant("BM25Reranking", BM25, True, "over BM25's candidates, up to 500"),
     Variant("DenseReranking", DENSE, True, "over the candidates of a dense model, up to 500"),
 )
 
 
-class NanoTask(LocalCopy, AbsTaskRetrieval):
+class NanoTask(LocalTask, AbsTaskRetrieval):
     """Retrieval or reranking on one split of a Nano set.
 
     The data come from a folder in the published layout (the task's own, or `$MEDTEB_DATA/<set>/` if it holds
-    the split), else from the Hub. The revision of a folder is a digest of the split's files, so its scores
-    are never confused with those of the Hub's data. Besides mteb's scores, the results hold those of
-    `medteb_mteb.nano.measures` with denominators that mteb does not use.
-
-    Attributes:
-        rankings: The first 100 documents by query of the last evaluation; `medteb run` keeps them.
+    the split), else from the Hub. Beside mteb's scores, the results hold those of `nano_scores`.
     """
 
     set_name: ClassVar[str]
     split: ClassVar[str]
     variant: ClassVar[Variant]
-    #: Folder of a task that was made from one.
-    folder: ClassVar[Path | None] = None
-
-    def __init__(self, **kwargs: Any) -> None:
-        self.rankings: dict[str, list[str]] = {}
-        copy = copy_of(self.copy_name)
-        if copy is not None and not holds_split(copy, self.split):
-            copy = None  # a download of other splits
-        self.use_copy(self.folder or copy, lambda folder: revision_of(folder, self.split))
-        super().__init__(**kwargs)
+    size: ClassVar[tuple[int, int] | None] = None
 
     @property
     def copy_name(self) -> str:
         """Return the name of the copy's folder in `$MEDTEB_DATA`: the set's."""
         return self.set_name
 
-    def load_data(
-        self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
-    ) -> None:
-        """Read the split from the folder or the Hub and check it.
+    def find(self) -> Path | None:
+        """Return the task's folder, or the copy of the set if it holds the split."""
+        copy = type(self).folder or copy_of(self.set_name)
+        return (
+            copy
+            if copy is not None and any(config_files(copy, name, self.split) for name in TABLES)
+            else None
+        )
 
-        Raises:
-            FolderError: If the split is invalid, lacks the task's candidates, or changed since the task was
-                made.
-            DataUnavailableError: If there is no folder and the Hub cannot be reached.
-        """
-        del num_proc, kwargs  # a checked read of small files takes no options
-        if self.data_loaded:
-            return
-        with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
-            self._take(self._read())
+    def describe(self, folder: Path) -> dict[str, Any]:
+        """Return the digest of a split's tables and lists; other splits of the folder do not change it."""
+        names = (*TABLES, *sorted(list_names(folder)))
+        digests = {name: [_digest(file) for file in config_files(folder, name, self.split)] for name in names}
+        canonical = json.dumps({"split": self.split, "files": digests}, sort_keys=True, separators=(",", ":"))
+        return {"revision": hashlib.sha256(canonical.encode()).hexdigest()}
 
-    def _read(self) -> NanoData:
-        copy = self.copy_to_read()
-        lists = [self.variant.candidates] if self.variant.candidates else []
-        if copy is None:
-            try:
-                return load_hub(self.metadata.dataset["path"], self.split, self.metadata.revision, lists)
-            except FolderError:
-                raise
-            except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
-                raise self.unavailable(error) from error
-        data = read_split(copy, self.split, lists)
-        if revision_of(copy, self.split) != self.metadata.revision:
-            raise FolderError(copy, ["the data changed after the task was created; create it again"])
-        return data
+    def read(self, folder: Path) -> None:
+        """Read the split of a folder and check it."""
+        self._take(read_split(folder, self.split, self._lists))
+
+    def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
+        """Read the split of the Hub and check it."""
+        del num_proc, kwargs
+        data = self.metadata.dataset
+        self._take(read_split(data["path"], self.split, self._lists, data["revision"]))
+
+    @property
+    def _lists(self) -> list[str]:
+        return [self.variant.candidates] if self.variant.candidates else []
 
     def _take(self, data: NanoData) -> None:
         candidates = None
         if self.variant.candidates:
+            most = None if self.variant.safeguard else HYBRID_SIZE
             lists = data.lists[self.variant.candidates]
-            if self.variant.candidates == HYBRID and not self.variant.safeguard:
-                lists = without_safeguard(data)
-            candidates = {query: _shuffled(query, documents) for query, documents in lists.items()}
+            candidates = {query: _shuffled(query, documents[:most]) for query, documents in lists.items()}
         self.dataset = {
             "default": {
                 self.split: {
@@ -179,30 +323,25 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
                 }
             }
         }
-        self.data_loaded = True
-
-    def positives(self) -> dict[str, list[str]]:
-        """Return the positive documents by query of the loaded split."""
-        qrels = self.dataset["default"][self.split]["relevant_docs"]
-        return {query: list(documents) for query, documents in qrels.items()}
 
     def task_specific_scores(
-        self,
-        scores: dict[str, dict[str, float]],
-        qrels: Any,
-        results: dict[str, dict[str, float]],
-        hf_split: str,
-        hf_subset: str,
+        self, scores: Any, qrels: Any, results: dict[str, dict[str, float]], hf_split: str, hf_subset: str
     ) -> dict[str, float]:
-        """Return the scores of `medteb_mteb.nano.measures` whose names mteb does not use."""
+        """Return the scores of `nano_scores`."""
         theirs = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
-        self.rankings = {
-            query: ranked(document_scores)[:RANKING_DEPTH] for query, document_scores in results.items()
-        }
-        ours = asdict(score_rankings(self.rankings, qrels))
-        return theirs | {
-            name: value for name, value in ours.items() if name not in ("ndcg_at_10", "mrr_at_10")
-        }
+        return theirs | nano_scores({query: ranked(row) for query, row in results.items()}, qrels)
+
+
+_digests: dict[tuple[str, int, int], str] = {}
+
+
+def _digest(file: Path) -> str:
+    # Five tasks use one split, and mteb constructs every task to list them.
+    state = file.stat()
+    key = (str(file), state.st_mtime_ns, state.st_size)
+    if key not in _digests:
+        _digests[key] = sha256_of(file)
+    return _digests[key]
 
 
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
@@ -210,82 +349,53 @@ def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
     return sorted(candidates, key=lambda one: hashlib.sha256(f"{query}\0{one}".encode()).digest())
 
 
-def _published_metadata(split: NanoSplit, hub: str, variant: Variant) -> TaskMetadata:
-    """Return the metadata of a published split: the source task's, with the changes made by sampling."""
-    source = mteb.get_task(split.task).metadata
-    origin = (
-        f"{split.source} at {split.source_revision}, split {split.source_split}"
-        if split.source
-        else (f"the source of {split.task}; its card names no data set and no revision")
+def _published(name: str, hub: str, split: str, row: Mapping[str, Any], variant: Variant) -> type[NanoTask]:
+    """Return a task of a published split; its metadata are the source task's, as sampling changed them."""
+    source = mteb.get_task(row["task"]).metadata
+    origin = f"the source of {row['task']}; its card names no data set and no revision"
+    if row["source"]:
+        origin = f"{row['source']} at {row['source_revision']}, split {row['source_split']}"
+    same = (
+        "date",
+        "domains",
+        "task_subtypes",
+        "license",
+        "annotations_creators",
+        "dialect",
+        "sample_creation",
     )
-    return TaskMetadata(
-        name=f"{split.set}{split.stem}{variant.suffix}",
+    prompt = {"query": source.prompt} if isinstance(source.prompt, str) else source.prompt
+    of = metadata(
+        f"{name}{row['stem']}{variant.suffix}",
+        hub,
+        UNPINNED,
+        "hakari",
+        source.bibtex_citation,
         description=(
-            f"Split {split.name} of {split.set} (HAKARI-Bench): {split.queries} queries, "
-            f"{split.documents:,} documents, {variant.about}. Sampled from {origin}. The revision of {hub} "
-            "is not pinned: no source gives one."
+            f"Split {split} of {name} (HAKARI-Bench): {row['queries']} queries, {row['documents']:,} "
+            f"documents, {variant.about}. Sampled from {origin}. The revision of {hub} is not pinned: no "
+            "source gives one."
         ),
-        dataset={"path": hub, "revision": UNPINNED},
         reference=REFERENCE,
         type="Reranking" if variant.candidates else "Retrieval",
-        category="t2t",
-        modalities=["text"],
-        eval_splits=[split.name],
-        eval_langs=[split.language],
+        eval_splits=[split],
+        eval_langs=[row["language"]],
         main_score="ndcg_at_10",
-        date=source.date,
-        domains=source.domains,
-        task_subtypes=source.task_subtypes,
-        license=source.license,
-        annotations_creators=source.annotations_creators,
-        dialect=source.dialect,
-        sample_creation=source.sample_creation,
-        prompt=_for_queries(source.prompt) if isinstance(source.prompt, str) else source.prompt,
-        bibtex_citation=cite(CITATION, source.bibtex_citation),
-        adapted_from=[split.task],
+        prompt=prompt,
+        adapted_from=[row["task"]],
         contributed_by="HAKARI-Bench",
+        **{key: getattr(source, key) for key in same},
     )
+    size = (row["queries"], row["documents"])
+    return make_task(of, NanoTask, set_name=name, split=split, variant=variant, size=size)
 
 
-def _for_queries(prompt: str | None) -> Any:
-    return {"query": prompt} if prompt else None
-
-
-def _make(
-    metadata: TaskMetadata, set_name: str, split: str, variant: Variant, folder: Path | None
-) -> type[NanoTask]:
-    attributes = {
-        "metadata": metadata,
-        "set_name": set_name,
-        "split": split,
-        "variant": variant,
-        "folder": folder,
-        "__doc__": metadata.description,
-        "__module__": __name__,
-    }
-    return cast("type[NanoTask]", type(re.sub(r"\W", "_", metadata.name), (NanoTask,), attributes))
-
-
-def _published() -> tuple[type[NanoTask], ...]:
-    return tuple(
-        _make(_published_metadata(split, nano.hub, variant), nano.name, split.name, variant, None)
-        for nano in published_sets().values()
-        for split in nano.splits.values()
-        for variant in VARIANTS
-    )
-
-
-NANO_TASKS: tuple[type[AbsTask], ...] = _published()
-
-
-def nano_names(set_name: str, suffix: str = "Retrieval") -> list[str]:
-    """Return the names of the tasks of a published set.
-
-    Args:
-        set_name: `NanoCMTEB` or `NanoMedical`.
-        suffix: Suffix of one of the `VARIANTS`.
-    """
-    return [f"{set_name}{split.stem}{suffix}" for split in published_sets()[set_name].splits.values()]
+NANO_TASKS = tuple(
+    _published(name, nano["hub"], split, row, variant)
+    for name, nano in table("nano").items()
+    for split, row in nano["splits"].items()
+    for variant in VARIANTS
+)
 
 
 def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> list[NanoTask]:
@@ -299,36 +409,58 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
         prompt: Instruction for queries; default none.
 
     Raises:
-        FolderError: If the folder does not have that layout.
+        FolderError: The folder does not have that layout.
     """
     folder = Path(folder).expanduser().absolute()
-    tasks: list[NanoTask] = []
     if not folder.is_dir() or not splits_of(folder):
         raise FolderError(folder, ["expected a Nano set: corpus, queries and qrels, each with SPLIT.parquet"])
+    tasks: list[NanoTask] = []
     for split in splits_of(folder):
         lists = [name for name in list_names(folder) if config_files(folder, name, split)]
-        for variant in _variants(lists):
-            metadata = TaskMetadata(
-                name=f"{folder.name}-{split}-{variant.suffix}",
+        variants = [one for one in VARIANTS if not one.candidates or one.candidates in {*lists} - {DENSE}]
+        variants += [
+            Variant(f"{name}-Reranking", name, True, f"over the candidates of {name}")
+            for name in lists
+            if name not in (BM25, HYBRID)
+        ]
+        for variant in variants:
+            of = metadata(
+                f"{folder.name}-{split}-{variant.suffix}",
+                folder.as_posix(),
+                "local",
                 description=f"Split {split} of the Nano set in {folder.name}, {variant.about}.",
-                dataset={"path": folder.as_posix(), "revision": "local"},
                 type="Reranking" if variant.candidates else "Retrieval",
-                category="t2t",
-                modalities=["text"],
+                domains=None,
+                dialect=None,
                 eval_splits=[split],
                 eval_langs=["und-Zyyy"],
                 main_score="ndcg_at_10",
-                prompt=_for_queries(prompt),
+                prompt={"query": prompt} if prompt else None,
                 is_public=False,
             )
-            tasks.append(_make(metadata, folder.name, split, variant, folder)())
+            made = make_task(of, NanoTask, set_name=folder.name, split=split, variant=variant, folder=folder)
+            tasks.append(made())
     return tasks
 
 
-def _variants(lists: Sequence[str]) -> list[Variant]:
-    known = [variant for variant in VARIANTS if variant.candidates in ("", HYBRID, BM25)]
-    available = [variant for variant in known if not variant.candidates or variant.candidates in lists]
-    dense = [name for name in lists if name not in (BM25, HYBRID)]
-    return available + [
-        Variant(f"{name}-Reranking", name, True, f"over the candidates of {name}") for name in dense
-    ]
+def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask | NanoTask]:
+    """Return one task per folder, in order; for a Nano set, all tasks of all its splits.
+
+    Raises:
+        FolderError: A folder is unusable, or two folders have the same task name.
+    """
+    tasks: dict[str, FolderTask | NanoTask] = {}
+    for path in paths:
+        folder = Path(path).expanduser()
+        of_folder: Sequence[FolderTask | NanoTask]
+        is_nano = folder.is_dir() and {BM25, HYBRID} & {*list_names(folder)} and splits_of(folder)
+        of_folder = nano_tasks_from_folder(folder) if is_nano else [task_from_folder(folder)]
+        for task in of_folder:
+            if (name := task.metadata.name) in tasks:
+                message = (
+                    f"has the same task name {name!r} as {tasks[name].folder}; rename one folder, or give "
+                    "it a name in its README header: `medteb: {name: ...}`"
+                )
+                raise FolderError(folder.absolute(), [message])
+            tasks[name] = task
+    return list(tasks.values())

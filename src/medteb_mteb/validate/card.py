@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.editions.provenance import mappings
+from medteb_mteb.editions import mappings
 from medteb_mteb.folders.layout import card_header
 from medteb_mteb.validate.findings import Finding
 

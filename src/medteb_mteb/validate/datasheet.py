@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.step import provenance_of
-from medteb_mteb.editions.provenance import days, mappings, read_provenance
+from medteb_mteb.editions import days, mappings, read_provenance
 from medteb_mteb.validate.build import steps_of
 from medteb_mteb.validate.page import markdown_table, plain
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.measures.rankings import CUTOFF, ranked, without_disputed
+from medteb_mteb.measures import CUTOFF, ranked, without_disputed
 from medteb_mteb.validate.findings import Finding, Table
 
 if TYPE_CHECKING:

@@ -12,12 +12,9 @@ from medteb_mteb.curation.labels.sheet import read_experts
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
 from medteb_mteb.editions import MANIFEST_NAME, leads_outside
-from medteb_mteb.folders.fields import query_field
+from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type, query_field
 from medteb_mteb.folders.layout import inspect_folder
-from medteb_mteb.folders.problems import FolderError, Problems
-from medteb_mteb.folders.reader import detect_type
-from medteb_mteb.folders.retrieval import collect_retrieval
-from medteb_mteb.measures.rankings import QueryScores, score_queries
+from medteb_mteb.measures import QueryScores, score_queries
 from medteb_mteb.validate.places import Places, read_places
 from medteb_mteb.validate.ranks import Ranks, read_ranks
 from medteb_mteb.validate.runs import BASELINE, read_runs
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.curation.labels.sheet import Experts
+    from medteb_mteb.folders import RetrievalData
     from medteb_mteb.folders.layout import Layout
-    from medteb_mteb.folders.retrieval import RetrievalData
 
 __all__ = ["Material", "Sources", "read_material"]
 
@@ -118,7 +115,7 @@ class Material:
 
     def problems_of(self, *kinds: str) -> int:
         """Return the number of rows with problems of some kinds."""
-        return sum(number for (_, kind), number in self.problems.counts.items() if kind in kinds)
+        return sum(number for kind, number in self.problems.counts.items() if kind in kinds)
 
 
 def read_material(folder: Path, sources: Sources) -> Material:

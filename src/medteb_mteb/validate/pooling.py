@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.intervals import rounded
-from medteb_mteb.measures.judged import Judged
-from medteb_mteb.measures.rankings import ENOUGH_JUDGED, means, score_queries
+from medteb_mteb.measures import ENOUGH_JUDGED, Judged, means, score_queries
 from medteb_mteb.validate.clusters import mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from mar_st.data.rows import row_files
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import iter_rows
+from medteb_mteb.folders import Problems, table_rows
 
 if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
-    from medteb_mteb.folders.rows import Row
+    from mar_st.data import Row
 
 __all__ = ["Ranks", "read_ranks"]
 
@@ -64,15 +63,15 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
     names: dict[str, None] = {}
     by_query: dict[str, dict[str, dict[str, int]]] = {}
     for file in files:
-        for row in iter_rows(file, problems):
+        for row in table_rows([file], problems):
             query = as_id(row.values.get("query-id"))
             ranks = _ranks(row, problems)
             if query is None:
-                problems.add(row.file, row.line, "query", "expected 'query-id', the id of a query")
+                problems.add(row.place, "query", "expected 'query-id', the id of a query")
             if query is None or ranks is None or query not in queries:
                 continue
             if query in by_query:
-                problems.add(row.file, row.line, "duplicate", f"query {query!r} has an earlier row")
+                problems.add(row.place, "duplicate", f"query {query!r} has an earlier row")
             found = {name for by_name in ranks.values() for name in by_name}
             names |= dict.fromkeys(name for name in row.values["ranks"] if name in found)
             by_query[query] = {d: by_name for d, by_name in ranks.items() if d in documents}
@@ -91,16 +90,16 @@ def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
         or any(not isinstance(places, list) or len(places) != len(listed) for places in ranks.values())
     ):
         message = "expected 'corpus-ids' and 'ranks', a list of the same length for each retriever"
-        problems.add(row.file, row.line, "ranks", message)
+        problems.add(row.place, "ranks", message)
         return None
     by_document: dict[str, dict[str, int]] = {}
     for place, entry in enumerate(listed):
         by_name = {name: places[place] for name, places in ranks.items() if places[place] is not None}
         document = as_id(entry)
         if document is None or any(type(rank) is not int or rank < 1 for rank in by_name.values()):
-            problems.add(row.file, row.line, "ranks", "ranks are whole numbers from 1, documents have ids")
+            problems.add(row.place, "ranks", "ranks are whole numbers from 1, documents have ids")
             return None
         if document in by_document:
-            problems.add(row.file, row.line, "duplicate", f"document {document!r} is listed twice")
+            problems.add(row.place, "duplicate", f"document {document!r} is listed twice")
         by_document[document] = by_name
     return by_document

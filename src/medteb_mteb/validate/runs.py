@@ -10,7 +10,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.folders.retrieval import RetrievalData
+    from medteb_mteb.folders import RetrievalData
 
 __all__ = ["BASELINE", "BASELINES", "DEPTH", "read_runs"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import ttest_ind
 
 from mar_st.evaluation.statistics import holm
-from medteb_mteb.measures.rankings import means
+from medteb_mteb.measures import means
 from medteb_mteb.validate.clusters import cluster_means, mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
-from medteb_mteb.measures.judged import Judged
-from medteb_mteb.measures.rankings import score_queries
+from medteb_mteb.measures import Judged, score_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""MAR as an mteb encoder: routes, prompts and precisions."""
+"""MAR as an mteb encoder: routes and prompts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import mteb
 import numpy as np
 import pytest
 from mteb.types import PromptType
-from tests.medteb_mteb.models.encoding import encode, loader
+from tests.medteb_mteb.models.encoding import encode
 
 from mar_st.model.prompts import PUBLISHED_PROMPTS
-from medteb_mteb.models.encoders import MAREncoder, scorable
+from medteb_mteb.models.encoders import MAREncoder
 
 
 def test_roles_take_their_routes_and_prompts(mar):
@@ -86,59 +86,3 @@ def test_stored_prompts_are_all_understood_by_mteb(mar, caplog):
         encoder = MAREncoder(mar)
     assert "not valid" not in caplog.text
     assert {name: encoder.model_prompts[name] for name in PUBLISHED_PROMPTS} == PUBLISHED_PROMPTS
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
-def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, data_root):
-    encoder, texts = MAREncoder(mar), ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗"]
-    where = {"task_metadata": mteb.get_task("MedTEBRetrieval").metadata}
-    vectors = encoder.encode(
-        loader(texts), hf_split="test", hf_subset="default", prompt_type=PromptType.document,
-        precision=precision, **where,
-    )  # fmt: skip
-    expected = mar.encode_document(texts, precision=precision)
-    assert vectors.dtype == np.float32
-    if "binary" in precision:
-        np.testing.assert_array_equal(vectors > 0, mar.encode_document(texts) > 0)
-        assert set(np.unique(vectors)) == {-1.0, 1.0}
-        assert expected.shape[1] * 8 == vectors.shape[1]
-    else:
-        assert np.abs(vectors - expected).max() <= 1  # one step: batches round otherwise
-        assert len(np.unique(vectors)) > 3
-    for name in ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"):
-        if precision == "ubinary":
-            continue  # mteb's own list of precisions has no such one
-        result = mteb.evaluate(
-            encoder, mteb.get_task(name), cache=None, encode_kwargs={"precision": precision},
-            show_progress_bar=False,
-        )  # fmt: skip
-        # Sixteen random bits may give every pair one cosine, which has no correlation.
-        assert np.isfinite(result.task_results[0].get_score()) or (name, precision) == ("MedTEBSTS", "binary")
-
-
-SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], (3, 16)).astype(np.float32)
-
-
-@pytest.mark.parametrize("precision", ["binary", "ubinary"])
-def test_each_packed_bit_becomes_a_sign(precision):
-    packed = np.packbits(SIGNS > 0, axis=-1)
-    if precision == "binary":
-        packed = (packed.astype(np.int16) - 128).astype(np.int8)
-    unpacked = scorable(packed, precision)
-    assert unpacked.dtype == np.float32
-    np.testing.assert_array_equal(unpacked, SIGNS)
-
-
-@pytest.mark.parametrize(("precision", "dtype"), [("int8", np.int8), ("uint8", np.uint8)])
-def test_integers_keep_their_values_as_floats(precision, dtype):
-    limits = np.iinfo(dtype)
-    vectors = np.array([[limits.min, limits.max, 1]], dtype=dtype)
-    floats = scorable(vectors, precision)
-    assert floats.dtype == np.float32
-    assert floats.tolist() == [[limits.min, limits.max, 1]]
-
-
-@pytest.mark.parametrize("precision", [None, "float32"])
-def test_vectors_of_full_precision_are_left_alone(precision):
-    assert scorable(SIGNS, precision) is SIGNS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 
@@ -13,19 +14,18 @@ from tests.medteb_mteb.models.encoding import encode
 
 from mar_st.model import names
 from medteb_mteb.models import metas
-from medteb_mteb.models.folder import describe_folder, folder_revision
-from medteb_mteb.models.metas import ModelUnavailableError
+from medteb_mteb.models.local import ModelError, folder_revision
 
 
-def _package(monkeypatch, folder):
-    """Let a folder stand for the packaged model."""
-    for module in (metas, names):
-        monkeypatch.setattr(module, "packaged_folder", lambda: folder)
+def mini(monkeypatch, folder):
+    """Metadata of the packaged model, for which a folder stands."""
+    monkeypatch.setattr(names, "packaged_folder", lambda: folder)
+    fields = {"license": "apache-2.0", "training_datasets": set(metas._MEDTEB_TASKS)}
+    return metas._mar_meta("mar-mini", folder, **fields)
 
 
 def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
-    _package(monkeypatch, saved)
-    meta = metas._mini_meta()
+    meta = mini(monkeypatch, saved)
     assert (meta.name, meta.revision) == ("medteb/mar-mini", folder_revision(saved))
     assert meta.embed_dim == [8, 12, 16]
     assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is False
@@ -35,68 +35,33 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
     assert encoder.mteb_model_meta.experiment_name == "sts_route_query-document"  # results are kept apart
     result = mteb.evaluate(encoder, mteb.get_task("MedTEBRetrieval"), cache=None, show_progress_bar=False)
     assert 0 <= result.task_results[0].get_score() <= 1
-    (next(saved.rglob("*.safetensors"))).touch()
-    (saved / "extra.json").write_text("{}")
-    with pytest.raises(ModelUnavailableError, match="not the model that was there"):
-        meta.load_model(device="cpu")
 
 
-@pytest.mark.thorough
 def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
-    _package(monkeypatch, saved)
-    full, cut = (metas._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
+    meta = mini(monkeypatch, saved)
+    full, cut = (meta.load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
     texts = ["感冒发烧吃什么药", "血压高怎么办"]
     for role in (PromptType.query, PromptType.document):
         np.testing.assert_allclose(
             encode(cut, texts, role=role), encode(full, texts, role=role)[:, :8], atol=1e-6
         )
-    assert cut.mteb_model_meta.experiment_name == "embed_dim_8"
     with pytest.raises(ValueError, match="supported embedding dimensions"):
-        metas._mini_meta().load_model(device="cpu", embed_dim=1000)
+        meta.load_model(device="cpu", embed_dim=1000)
 
 
 def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
-    _package(monkeypatch, tmp_path / "absent")
-    with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
-        metas._mini_meta().load_model()
+    with pytest.raises(ModelError, match="mar train mar-mini"):
+        mini(monkeypatch, tmp_path / "absent").load_model()
 
 
-@pytest.mark.thorough
-def test_a_model_in_a_package_of_its_own_is_found_once_installed(saved, tmp_path, monkeypatch, data_root):
-    from mar_st.model.packed import pack
-
-    monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("MAR_HOME", raising=False)
-    monkeypatch.setattr("mar_st.model.names.find_spec", lambda name: None)
-    absent = metas._installed_meta("medteb/mar-zh")
-    assert (absent.revision, absent.n_parameters) == ("not-installed", metas.ZH_PARAMETERS)
-    with pytest.raises(ModelUnavailableError, match=r"pip install \./models/mar-zh`"):
-        absent.load_model()
-    monkeypatch.undo()
-    monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
-    package = tmp_path / "site" / "mar_zh"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    pack(saved, package / "model")
-    monkeypatch.delitem(sys.modules, "mar_zh", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    meta = metas._installed_meta("medteb/mar-zh")
-    assert meta.revision == folder_revision(package / "model")
-    assert meta.n_parameters == describe_folder(saved)["n_parameters"]
-    assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is True
-    assert not (tmp_path / "cache").exists()  # looking at it writes nothing
-    result = mteb.evaluate(
-        meta.load_model(device="cpu"), mteb.get_task("MedTEBSTS"), cache=None, show_progress_bar=False
-    )
-    assert np.isfinite(result.task_results[0].get_score())
-
-
-def test_the_memory_of_an_installed_model_follows_from_all_its_parameters(saved, monkeypatch):
+def test_mar_zh_is_known_before_it_is_installed(saved, monkeypatch):
     monkeypatch.setattr(metas, "trained_folder", lambda name: None)
+    monkeypatch.setattr(metas, "installed_folder", lambda name: None)
+    assert (metas._zh_meta().revision, metas._zh_meta().n_parameters) == ("not-installed", 78_222_080)
     monkeypatch.setattr(metas, "installed_folder", lambda name: saved)
     # Several parameters may be packed into one number, so the shapes in the file say less.
     monkeypatch.setattr(metas, "count_packed", lambda folder: 78_000_000)
-    meta = metas._installed_meta("medteb/mar-zh")
+    meta = metas._zh_meta()
     assert (meta.n_parameters, meta.memory_usage_mb) == (78_000_000, 298)
 
 
@@ -104,7 +69,7 @@ def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch)
     home = saved.parent
     saved.rename(home / "mar-0.3b-4b")
     monkeypatch.setenv("MAR_HOME", str(home))
-    meta = metas._large_meta("medteb/mar-0.3b-4b", 1, 1)
+    meta = metas._large_meta("mar-0.3b-4b", 1, 1)
     assert meta.similarity_fn_name.value == "cosine"
     assert meta.license is None
     assert max(meta.embed_dim) == 16
@@ -118,20 +83,20 @@ def published(monkeypatch, assemble) -> None:
     monkeypatch.setitem(sys.modules, "mar_st.model.published", module)
 
 
-def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path):
+def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path, caplog):
     asked = []
     published(monkeypatch, lambda source, **options: asked.append(source) or mar)
     monkeypatch.delenv("MAR_HOME", raising=False)
-    with pytest.warns(UserWarning, match="PhilipGAQ/CARE-0.3B-8B, licence cc-by-nc-sa-4.0"):
+    with caplog.at_level(logging.WARNING):
         encoder = mteb.get_model("mar-0.3b-8b", device="cpu")
+    assert "PhilipGAQ/CARE-0.3B-8B, licence cc-by-nc-sa-4.0" in caplog.text
     assert asked == ["PhilipGAQ/CARE-0.3B-8B"]
     assert encoder.mteb_model_meta.license == "cc-by-nc-sa-4.0"
     assert encoder.mteb_model_meta.similarity_fn_name.value == "dot"
 
     (tmp_path / "CARE-0.3B-8B").mkdir()  # a downloaded copy
     monkeypatch.setenv("MAR_HOME", str(tmp_path))
-    with pytest.warns(UserWarning, match="licence"):
-        mteb.get_model("mar-0.3b-8b", device="cpu")
+    mteb.get_model("mar-0.3b-8b", device="cpu")
     assert asked[1:] == [str(tmp_path / "CARE-0.3B-8B")]
 
 
@@ -140,14 +105,13 @@ def test_without_any_weights_both_ways_are_named(monkeypatch):
         raise OSError(f"{source} is not reachable\nand more")
 
     published(monkeypatch, assemble)
-    with pytest.warns(UserWarning, match="licence"), pytest.raises(ModelUnavailableError) as caught:
+    with pytest.raises(ModelError) as caught:
         mteb.get_model("mar-0.3b-4b")
     message = str(caught.value)
     assert "mar train mar-0.3b-4b" in message
     assert "MAR_HOME" in message
     assert "PhilipGAQ/CARE-0.3B-4B (cc-by-nc-sa-4.0)" in message
     assert "OSError: PhilipGAQ/CARE-0.3B-4B is not reachable" in message
-    assert "and more" not in message
 
 
 def test_published_models_declare_their_size_and_training_data():

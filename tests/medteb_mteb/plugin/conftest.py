@@ -10,7 +10,7 @@ from mteb.cache import ResultCache
 from mteb.models import ModelMeta
 from mteb.results import BenchmarkResults
 
-from medteb_mteb.plugin import registry
+from medteb_mteb import plugin as registry
 
 
 def snapshot() -> dict:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from medteb_mteb.plugin import registry
-from medteb_mteb.plugin.entry import plugin
+from medteb_mteb import plugin as registry
+from medteb_mteb.plugin import plugin
 
 
 @pytest.fixture

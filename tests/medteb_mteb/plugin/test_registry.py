@@ -16,9 +16,9 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 
 import medteb_mteb
+from medteb_mteb import plugin as registry
 from medteb_mteb.editions import find_edition, write_manifest
-from medteb_mteb.plugin import registry
-from medteb_mteb.plugin.registry import RegistryError
+from medteb_mteb.plugin import RegistryError
 
 OURS = ["MedTEBReranking", "MedTEBRetrieval", "MedTEBSTS"]
 

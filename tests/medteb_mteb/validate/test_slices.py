@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from medteb_mteb.folders.problems import FolderError
+from medteb_mteb.folders import FolderError
 from medteb_mteb.validate import Sources, read_material
 from medteb_mteb.validate import slices as module
 from medteb_mteb.validate.clusters import mean_of_queries

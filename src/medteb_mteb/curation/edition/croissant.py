@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data import read_rows
 from mar_st.text.values import TsvCell, as_number
-from medteb_mteb.editions.provenance import days, mappings
+from medteb_mteb.editions import days, mappings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

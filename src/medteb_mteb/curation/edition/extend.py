@@ -33,19 +33,20 @@ from medteb_mteb.editions import (
     STATISTICS,
     find_edition,
     load_edition,
+    mappings,
+    read_provenance,
     verify,
     write_manifest,
 )
-from medteb_mteb.editions.provenance import mappings, read_provenance
-from medteb_mteb.folders.judged import DISPUTED
-from medteb_mteb.measures.rankings import CUTOFF, means, score_queries
+from medteb_mteb.folders import DISPUTED
+from medteb_mteb.measures import CUTOFF, means, score_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from medteb_mteb.curation.labels.grades import Label
     from medteb_mteb.editions import Edition
-    from medteb_mteb.folders.retrieval import RetrievalData
+    from medteb_mteb.folders import RetrievalData
 
     Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
 

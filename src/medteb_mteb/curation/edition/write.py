@@ -66,7 +66,7 @@ def write_edition(
         version: Version of the edition.
         counts: Number of records by kind.
         statistics: Numbers for card and manifest.
-        provenance: How it was made, see `medteb_mteb.editions.provenance`.
+        provenance: How it was made, see `medteb_mteb.editions`.
         **extra: Further fields of the manifest.
     """
     sources = list(provenance.get("sources", []))

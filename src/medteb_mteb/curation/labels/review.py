@@ -91,9 +91,11 @@ def review(settings: ReviewSettings) -> Counts:
 def _material(settings: ReviewSettings) -> tuple[list[Label], dict[str, Text], dict[str, Text]]:
     """Return labels, queries and documents."""
     if (settings.labels / "queries.jsonl").is_file():
+        from medteb_mteb.folders import (
+            Problems,  # lazy: mteb
+            read_retrieval,  # lazy: mteb
+        )
         from medteb_mteb.folders.layout import inspect_folder  # lazy: mteb
-        from medteb_mteb.folders.problems import Problems  # lazy: mteb
-        from medteb_mteb.folders.retrieval import read_retrieval  # lazy: mteb
 
         data = read_retrieval(inspect_folder(settings.labels), Problems(settings.labels))
         rows = {(query, name): score for query, row in data.qrels.items() for name, score in row.items()}

@@ -11,10 +11,7 @@ from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts, read_triples
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
-from medteb_mteb.folders import inspect_folder
-from medteb_mteb.folders.labelled import read_labelled
-from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.retrieval import read_retrieval
+from medteb_mteb.folders import Problems, inspect_folder, read_labelled, read_retrieval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

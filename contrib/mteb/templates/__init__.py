@@ -1,1 +1,0 @@
-"""Templates of the task files: one module for each family of tasks."""

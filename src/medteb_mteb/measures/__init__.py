@@ -1,1 +1,0 @@
-"""Measures of rankings with known judgements."""

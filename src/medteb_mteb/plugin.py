@@ -1,0 +1,502 @@
+"""The only module that touches mteb's private state: its registries, the names of models, what it submits.
+
+mteb keeps tasks, models and benchmarks in module variables that it fills by star imports, and offers no way
+to add to them. Everything this package changes there is listed in `SEAMS`, checked before the first change
+and undone by `unregister`. Versions of mteb with the entry point group `mteb.plugins` (the patch in
+`contrib/mteb` adds it) call `plugin`, and need only the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import MutableMapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
+from medteb_mteb import _autoload
+from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, packaged_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+    from mteb.abstasks.abstask import AbsTask
+    from mteb.models import ModelMeta
+
+__all__ = [
+    "FOLDERS_VARIABLE",
+    "SEAMS",
+    "RegistryError",
+    "plugin",
+    "register",
+    "register_tasks",
+    "unregister",
+    "unregister_tasks",
+]
+
+logger = logging.getLogger(__name__)
+
+FOLDERS_VARIABLE = "MEDTEB_TASKS"
+ORGANISATION = "medteb"
+#: Version of mteb that the tests run with.
+TESTED_MTEB = "2.26"
+_CACHE = "mteb.cache.result_cache"
+#: Private state of mteb that this module relies on: module, name, and what it is needed for.
+SEAMS = (
+    ("mteb.get_tasks", "TASK_LIST", "get_tasks and available-tasks"),
+    ("mteb.get_tasks", "_TASKS_REGISTRY", "get_task"),
+    ("mteb.get_tasks", "_SIMILAR_TASKS", "zero-shot marks"),
+    ("mteb.models.model_implementations", "MODEL_REGISTRY", "get_model"),
+    ("mteb.models.get_model_meta", "MODEL_REGISTRY", "names without an organisation"),
+    ("mteb.models.get_model_meta", "_MODEL_RENAMES", "names without an organisation"),
+    ("mteb.models.model_meta", "ModelMeta._from_hub", "keeping our names off the Hub"),
+    ("mteb.benchmarks.get_benchmark", "_build_registry.cache_clear", "get_benchmark"),
+    ("mteb.benchmarks.get_benchmark", "_build_aliases_registry.cache_clear", "get_benchmark"),
+    ("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "get_benchmarks"),
+    ("mteb.evaluate", "_requires_merge", "never mixing results of two editions"),
+    (_CACHE, "ResultCache._filter_paths_by_model_and_revision", "aliases in load_results"),
+    (_CACHE, "ResultCache._normalize_models", "aliases in submit-results"),
+    (_CACHE, "ResultCache.get_task_result_path", "aliases in load_task_result"),
+    ("mteb.results", "BenchmarkResults.select_models", "aliases in select_models"),
+    ("mteb.models.get_model_meta", "get_model_metas", "aliases in get_model_metas"),
+    ("mteb.load_results", "load_results", "aliases in load_results"),
+    (_CACHE, "ResultCache._get_unsubmitted_results", "keeping private results at home"),
+    (_CACHE, "CopyResultsAction.do", "keeping private names out of submissions"),
+)
+
+_registering = _folders_done = False
+_undo: list[Callable[[], None]] = []
+_runtime_tasks: dict[str, type[AbsTask]] = {}
+
+
+class RegistryError(MarError):
+    """mteb cannot be extended as asked: it has changed, or a name is taken."""
+
+
+def plugin() -> Any:
+    """Return mteb's `Plugin` with the tasks, models and benchmarks of this package."""
+    from medteb_mteb.models.metas import MODELS  # lazy: mteb
+    from medteb_mteb.tasks import TASKS  # lazy: mteb
+    from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
+
+    make = import_module("mteb.plugins").Plugin
+    return make(tasks=TASKS, models=MODELS, benchmarks=tuple(BENCHMARKS.values()))
+
+
+def register() -> None:
+    """Add this package's tasks, benchmarks and models to mteb, then the folders in `MEDTEB_TASKS`.
+
+    Calling it again changes nothing. A folder that cannot be read is left out with a warning.
+
+    Raises:
+        RegistryError: A name is taken, or a part of mteb was moved or removed; mteb is then unchanged.
+    """
+    global _registering
+    import_module("mteb")  # its import hook may call register() first; then there is nothing left to do
+    if not _undo and not _registering:
+        _registering = True  # an import below may end in a call of this function
+        try:
+            _check_mteb()
+            _register_all()
+        except BaseException:
+            unregister()
+            raise
+        finally:
+            _registering = False
+    _register_folders()
+
+
+def unregister() -> None:
+    """Remove everything from mteb again, including tasks added at run time; safe to call twice."""
+    global _folders_done
+    _folders_done = False
+    unregister_tasks(list(_runtime_tasks))
+    while _undo:
+        _undo.pop()()
+
+
+def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
+    """Make further tasks known to mteb by name, such as those of `medteb_mteb.task_from_folder`.
+
+    Args:
+        tasks: Task classes, or tasks whose class can be constructed without arguments. Registering a class
+            twice changes nothing.
+
+    Raises:
+        RegistryError: A name already belongs to another task; then no task of this call is added.
+    """
+    register()
+    undo: list[Callable[[], None]] = []
+    added: dict[str, type[AbsTask]] = {}
+    try:
+        for task in tasks:
+            cls = task if isinstance(task, type) else type(task)
+            if _add_task(cls, undo):
+                added[cls.metadata.name] = cls
+    except BaseException:
+        while undo:
+            undo.pop()()
+        raise
+    _runtime_tasks.update(added)
+
+
+def unregister_tasks(names: Iterable[str]) -> None:
+    """Remove tasks that `register_tasks` added.
+
+    Raises:
+        RegistryError: A name was not added by `register_tasks`.
+    """
+    for name in names:
+        if name not in _runtime_tasks:
+            near = get_close_matches(name, _runtime_tasks, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.{hint}")
+        _drop_task(_runtime_tasks.pop(name))
+
+
+def _check_mteb() -> None:
+    for module, name, used_for in SEAMS:
+        try:
+            functools.reduce(getattr, name.split("."), import_module(module))
+        except (ImportError, AttributeError):
+            raise RegistryError(
+                f"mteb {version('mteb')} has no {module}.{name}, which medteb needs for {used_for}. medteb "
+                f"works with mteb {TESTED_MTEB}: pip install 'mteb~={TESTED_MTEB}.0', or look for a newer "
+                "medteb."
+            ) from None
+
+
+def _register_all() -> None:
+    from medteb_mteb.models.metas import ALIASES, MODELS  # lazy: mteb
+    from medteb_mteb.tasks import REPLACED, TASKS  # lazy: mteb
+    from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
+
+    for task in TASKS:
+        _add_task(task, _undo)
+    for theirs, ours in REPLACED.items():
+        _replace_task(theirs, ours)
+    _add_models(MODELS, ALIASES)
+    _keep_off_the_hub(ALIASES)
+    _keep_editions_apart()
+    _resolve_names(ALIASES)
+    _hold_back_private_results()
+    _add_benchmarks(BENCHMARKS)
+
+
+def _register_folders() -> None:
+    """Turn every folder in `MEDTEB_TASKS` into a task; one that cannot be read is named and left out."""
+    global _folders_done
+    folders = [part for part in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part]
+    if not folders or _folders_done or _registering:
+        return
+    _folders_done = True
+    from medteb_mteb.tasks import tasks_from_folders  # lazy: mteb
+
+    problems = []
+    for folder in folders:
+        try:
+            register_tasks(tasks_from_folders([Path(folder).expanduser().absolute()]))
+        except Exception as error:
+            problems.append(str(error) if folder in str(error) else f"{folder}: {error}")
+    if problems:
+        text = " | ".join(problems)
+        _autoload.warn(f"{FOLDERS_VARIABLE}: {len(problems)} of {len(folders)} folders left out. {text}")
+
+
+def _get_tasks() -> Any:
+    # `mteb.get_tasks` as an attribute is the function of that name; the module is only in sys.modules.
+    return import_module("mteb.get_tasks")
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute and remember how to restore it."""
+    absent = object()
+    before = vars(owner).get(name, absent)
+    setattr(owner, name, value)
+    _undo.append(lambda: delattr(owner, name) if before is absent else setattr(owner, name, before))
+
+
+def _add_task(cls: type[AbsTask], undo: list[Callable[[], None]]) -> bool:
+    module, name = _get_tasks(), cls.metadata.name
+    known = module._TASKS_REGISTRY.get(name)
+    if known is cls:
+        return False
+    if known is not None:
+        raise RegistryError(
+            f"A task named {name!r} is registered already ({known.__module__}.{known.__qualname__}). "
+            "Give yours another name, or take the other one out with unregister_tasks()."
+        )
+    module._TASKS_REGISTRY[name] = cls
+    module.TASK_LIST = (*module.TASK_LIST, cls)
+    for parent in _parents(cls):
+        module._SIMILAR_TASKS[parent].append(name)
+    undo.append(lambda: _drop_task(cls))
+    return True
+
+
+def _drop_task(cls: type[AbsTask]) -> None:
+    module, name = _get_tasks(), cls.metadata.name
+    module._TASKS_REGISTRY.pop(name, None)
+    module.TASK_LIST = tuple(task for task in module.TASK_LIST if task is not cls)
+    for parent in _parents(cls):
+        module._SIMILAR_TASKS[parent].remove(name)
+        if not module._SIMILAR_TASKS[parent]:
+            del module._SIMILAR_TASKS[parent]
+
+
+def _parents(cls: type[AbsTask]) -> Iterator[str]:
+    yield from cls.metadata.adapted_from or ()
+    if cls.metadata.superseded_by:
+        yield cls.metadata.superseded_by
+
+
+def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
+    """Replace one of mteb's own tasks by a subclass with the same name."""
+    module, name = _get_tasks(), theirs.metadata.name
+    if module._TASKS_REGISTRY.get(name) is not theirs:
+        raise RegistryError(f"mteb's task {name!r} is no longer {theirs.__module__}.{theirs.__qualname__}.")
+
+    def swap(old: type[AbsTask], new: type[AbsTask]) -> None:
+        module._TASKS_REGISTRY[name] = new
+        module.TASK_LIST = tuple(new if task is old else task for task in module.TASK_LIST)
+
+    swap(theirs, ours)
+    _undo.append(lambda: swap(ours, theirs))
+
+
+class _Models(MutableMapping[str, "ModelMeta"]):
+    """mteb's models as `get_model_meta` sees them: aliases and folders resolve, but are never listed.
+
+    mteb's own table of renamed models would do for aliases, were it not for its "has been renamed" warning.
+    """
+
+    def __init__(self, models: dict[str, ModelMeta], aliases: Mapping[str, str]) -> None:
+        self.models, self.aliases = models, aliases
+
+    def __getitem__(self, name: str) -> ModelMeta:
+        from medteb_mteb.models.local import folder_meta, model_folder  # lazy: mteb
+
+        full = name if name in self.models else self.aliases.get(name, name)
+        folder = None if full in self.models else model_folder(full)
+        return self.models[full] if folder is None else folder_meta(folder)
+
+    def __contains__(self, name: object) -> bool:
+        from medteb_mteb.models.local import model_folder  # lazy: mteb
+
+        # Does not build a folder's metadata, which would read its weights.
+        known = name in self.models or name in self.aliases
+        return known or (isinstance(name, str) and model_folder(name) is not None)
+
+    def __setitem__(self, name: str, meta: ModelMeta) -> None:
+        self.models[name] = meta
+
+    def __delitem__(self, name: str) -> None:
+        del self.models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+
+def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
+    registry = import_module("mteb.models.model_implementations").MODEL_REGISTRY
+    lookup = import_module("mteb.models.get_model_meta")
+    for meta in metas:
+        if registry.get(meta.name) is meta:  # mteb took it from the entry point
+            continue
+        if meta.name in registry:
+            raise RegistryError(f"A model named {meta.name!r} is registered with mteb already.")
+        registry[meta.name] = meta
+        _undo.append(functools.partial(registry.pop, meta.name, None))
+    if taken := [alias for alias in aliases if alias in registry or alias in lookup._MODEL_RENAMES]:
+        raise RegistryError(f"mteb knows a model {taken[0]!r} already, so it cannot be an alias of ours.")
+    _set(lookup, "MODEL_REGISTRY", _Models(registry, aliases))
+
+
+def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
+    """Resolve this package's names and folders locally; on the Hub anyone could take such a name."""
+    from mteb.models import ModelMeta  # lazy: mteb
+    from mteb.models.get_model_meta import get_model_meta  # lazy: mteb
+
+    from medteb_mteb.models.local import LOCAL, model_folder  # lazy: mteb
+
+    ask_hub = ModelMeta._from_hub
+
+    def _from_hub(cls: type[ModelMeta], model_name: str, revision: str | None = None) -> ModelMeta:
+        ours = model_name.startswith((f"{ORGANISATION}/", f"{LOCAL}/")) or model_name in aliases
+        if ours or model_folder(model_name) is not None:
+            return get_model_meta(model_name, revision)  # a KeyError with the nearest name if there is none
+        return ask_hub.__func__(cls, model_name, revision)  # type: ignore[attr-defined, no-any-return]
+
+    _set(ModelMeta, "_from_hub", classmethod(_from_hub))
+
+
+def _keep_editions_apart() -> None:
+    """Have a task evaluated again if the saved result was measured on other data.
+
+    mteb's default strategy reuses a complete result regardless of its dataset revision, so with editions it
+    would report the score of one edition for another. Only tasks that set `revision_matters` are affected.
+    """
+    module = import_module("mteb.evaluate")
+    requires_merge = module._requires_merge
+
+    def _requires_merge(task: AbsTask, existing_results: Any) -> bool:
+        # True leads to mteb's own comparison of the revisions, and from there to a full run.
+        other = existing_results.dataset_revision != task.metadata.revision
+        return (other and getattr(task, "revision_matters", False)) or requires_merge(task, existing_results)
+
+    _set(module, "_requires_merge", _requires_merge)
+
+
+def _resolve_names(aliases: Mapping[str, str]) -> None:
+    """Resolve aliases and folders wherever mteb compares models by name, not only at look-up."""
+    cache = import_module(_CACHE).ResultCache
+    results = import_module("mteb.results").BenchmarkResults
+
+    def full_name(name: Any) -> Any:
+        from medteb_mteb.models.local import folder_name, model_folder  # lazy: mteb
+
+        if not isinstance(name, str) or name in aliases:
+            return aliases.get(name, name) if isinstance(name, str) else name
+        folder = model_folder(name)
+        return name if folder is None else folder_name(folder)
+
+    def full_names(models: Any) -> Any:
+        if models is None or isinstance(models, str):
+            return full_name(models)
+        return [full_name(model) for model in models]
+
+    for owner, name, argument, change in (
+        (cache, "_filter_paths_by_model_and_revision", "models", full_names),
+        (cache, "_normalize_models", "models", full_names),
+        (cache, "get_task_result_path", "model_name", full_name),
+        (results, "select_models", "names", full_names),
+    ):
+        static = isinstance(vars(owner)[name], staticmethod)
+        wrapped = _with_argument(getattr(owner, name), argument, change)
+        _set(owner, name, staticmethod(wrapped) if static else wrapped)
+    # Functions are bound by name in every module that imports them.
+    for module, name, argument in (
+        ("mteb.models.get_model_meta", "get_model_metas", "model_names"),
+        ("mteb.load_results", "load_results", "models"),
+    ):
+        original = vars(sys.modules[module])[name]
+        wrapped = _with_argument(original, argument, full_names)
+        for holder in [loaded for key, loaded in sys.modules.items() if key.partition(".")[0] == "mteb"]:
+            if vars(holder).get(name) is original:
+                _set(holder, name, wrapped)
+
+
+def _with_argument(
+    function: Callable[..., Any], name: str, change: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    """Return a function that changes one of its arguments, however that is passed, before calling another."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        if name in bound.arguments:
+            bound.arguments[name] = change(bound.arguments[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return wrapper
+
+
+def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
+    module = import_module("mteb.benchmarks.benchmarks")
+    lookup = import_module("mteb.benchmarks.get_benchmark")
+    registered = lookup._build_registry()
+
+    def forget() -> None:
+        lookup._build_registry.cache_clear()
+        lookup._build_aliases_registry.cache_clear()
+
+    benchmarks = {key: one for key, one in benchmarks.items() if registered.get(one.name) is not one}
+    for variable, benchmark in benchmarks.items():
+        if benchmark.name in registered or hasattr(module, variable):
+            raise RegistryError(f"A benchmark named {benchmark.name!r} is registered with mteb already.")
+    _undo.append(forget)
+    for variable, benchmark in benchmarks.items():
+        _set(module, variable, benchmark)
+    forget()
+
+
+def _hold_back_private_results() -> None:
+    """Have `submit-results` leave out tasks and models that are folders of this machine, and their names.
+
+    Names of tasks and models from folders may identify a clinic and its data, and a score on a local edition
+    could be mistaken for one on the public data of the same name.
+    """
+    module = import_module(_CACHE)
+    unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
+
+    def _get_unsubmitted_results(*args: Any, **kwargs: Any) -> dict[ModelMeta, list[Path]]:
+        public = set(_get_tasks()._TASKS_REGISTRY) - set(_runtime_tasks)
+        return _public_results(unsubmitted(*args, **kwargs), public)
+
+    def do(self: Any) -> None:
+        copy(self)
+        # mteb's file of run settings, a line per task, is submitted beside the results.
+        for settings in {path for path in self.copied_files if path.name == "run_settings.jsonl"}:
+            tasks = {path.stem for path in settings.parent.glob("*.json")}
+            lines = settings.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if line.strip() and json.loads(line).get("task") in tasks]
+            settings.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+    _set(module.ResultCache, "_get_unsubmitted_results", _get_unsubmitted_results)
+    _set(module.CopyResultsAction, "do", do)
+
+
+def _public_results(
+    files: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
+) -> dict[ModelMeta, list[Path]]:
+    """Return the result files that may be submitted, by model; warn about those held back, with reasons."""
+    try:
+        editions = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
+    except EditionError:
+        editions = []
+    packaged = {(edition.task, edition.digest) for edition in editions}
+    held: dict[str, set[str]] = {}
+    free: dict[ModelMeta, list[Path]] = {}
+    for meta, paths in files.items():
+        for path in paths:
+            reason = _reason_to_hold(meta, path, public, packaged)
+            if reason is None:
+                free.setdefault(meta, []).append(path)
+            else:
+                held.setdefault(reason, set()).add(f"{meta.name} on {path.stem}")
+    for reason, names in held.items():
+        shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        logger.warning("medteb keeps %s out of the submission, which is public: %s.", shown, reason)
+    return free
+
+
+def _reason_to_hold(
+    meta: ModelMeta, result: Path, public: Container[str], packaged: Container[tuple[str, str]]
+) -> str | None:
+    from medteb_mteb.models.local import LOCAL  # lazy: mteb
+
+    if str(meta.name).startswith(f"{LOCAL}/"):
+        return "the model is a folder of this machine"
+    if result.stem not in public:
+        return "the task is a folder of this machine, or unknown"
+    try:
+        revision = str(json.loads(result.read_text(encoding="utf-8"))["dataset_revision"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "the file cannot be read"
+    # The digest of an edition or a folder has 64 digits, revisions on the Hub have 40.
+    if re.fullmatch("[0-9a-f]{64}", revision) and (result.stem, revision) not in packaged:
+        return "the data are a folder of this machine"
+    return None

@@ -1,1 +1,0 @@
-"""The only modules that change mteb: its registries, the names of models, what it submits."""

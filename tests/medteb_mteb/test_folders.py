@@ -1,0 +1,342 @@
+"""Any folder as a task: what is read, what is refused, and that mteb scores it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import mteb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
+
+from medteb_mteb.editions import write_manifest
+from medteb_mteb.folders import (
+    FolderError,
+    inspect_folder,
+    load_into,
+    query_field,
+    read_folder,
+    task_from_folder,
+)
+
+MAIN_SCORES = {
+    "Retrieval": "ndcg_at_10",
+    "Reranking": "map_at_1000",
+    "STS": "cosine_spearman",
+    "PairClassification": "max_ap",
+    "Classification": "accuracy",
+    "Clustering": "v_measure",
+}
+
+
+def append(path, text):
+    with path.open("ab") as stream:
+        stream.write(text if isinstance(text, bytes) else text.encode())
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def problems_of(folder):
+    with pytest.raises(FolderError) as caught:
+        read_folder(folder)
+    return caught.value
+
+
+def card(folder, **header):
+    (folder / "README.md").write_text(f"---\n{json.dumps(header)}\n---\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", list(MAIN_SCORES))
+def test_a_folder_of_every_type_is_scored_by_mteb(make_folder, kind):
+    folder = make_folder(kind)
+    task = task_from_folder(folder)
+    assert (task.metadata.name, task.metadata.type) == (folder.name, kind)
+    assert task.metadata.main_score == MAIN_SCORES[kind]
+    assert type(task)().metadata.revision == read_folder(folder).revision == task.metadata.revision
+    result = mteb.evaluate(mteb.get_model("bm25-char-bigram"), task, cache=None, show_progress_bar=False)
+    assert 0 <= result.task_results[0].get_score() <= 1
+
+
+def test_the_content_is_that_of_the_files(make_folder):
+    data = read_folder(make_folder("Reranking")).retrieval
+    assert data.corpus[0] == {"id": "d1", "title": "", "text": data.corpus[0]["text"]}
+    assert [query["id"] for query in data.queries] == ["q1", "q2", "q3"]
+    assert data.qrels["q2"] == {"d2": 2, "d3": 1}
+    assert data.top_ranked["q1"] == ["d6", "d5", "d4", "d3", "d2", "d1"]
+    records = read_folder(make_folder("Classification")).records
+    assert sorted({row["label"] for row in records["test"]}) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("labels", [["10", "9", "-1"], [10, 9, -1], ["b", "a10", "a9"]])
+def test_labels_are_ranked_as_numbers_only_if_all_are_whole_numbers(make_folder, labels):
+    folder = make_folder("Classification")
+    rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(labels)]
+    for split in ("train", "test"):
+        write_rows(folder / f"{split}.jsonl", rows)
+    expected = [1, 0, 2][::-1] if labels[0] == "b" else [2, 1, 0]
+    expected = [2, 0, 1] if labels[0] == "b" else expected
+    assert [row["label"] for row in read_folder(folder).records["test"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "text", "expected"),
+    [
+        ("Retrieval", "corpus.jsonl", b'{"_id": "d9", "text": "\xe4\xb8"}\n', "corpus.jsonl:7"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d9",\n', "corpus.jsonl:7"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d1", "text": "x"}\n', "first in corpus.jsonl:1)"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d9", "text": " "}\n', "corpus.jsonl:7: empty"),
+        ("Retrieval", "corpus.jsonl", '{"id": null, "text": "x"}\n', "corpus.jsonl:7: _id must be"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d9"}\n', "columns text are missing"),
+        ("Retrieval", "queries.jsonl", '{"_id": "q9", "text": "x"}\n', "'q9' has no judgement"),
+        ("Retrieval", "qrels/test.tsv", "q1\tdX\t1\n", "corpus-id 'dX' is not in the corpus"),
+        ("Retrieval", "qrels/test.tsv", "qX\td1\t1\n", "query-id 'qX' is not in the queries"),
+        ("Retrieval", "qrels/test.tsv", "q1\td2\t0.5\n", "score must be a whole number"),
+        ("Retrieval", "qrels/test.tsv", "q1\td1\t1\n", "judged twice"),
+        ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["d1"]}\n', "has two lists"),
+        ("STS", "test.jsonl", '{"sentence1": "a", "sentence2": "b", "score": "x"}\n', "a finite"),
+        ("STS", "test.jsonl", '{"sentence1": "", "sentence2": "b", "score": 1}\n', "non-empty"),
+        ("PairClassification", "test.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 2}\n', "0 or 1"),
+        ("Classification", "test.jsonl", '{"text": "x", "label": "neu"}\n', "'neu' does not occur"),
+        ("Clustering", "test.jsonl", '{"sentences": ["a", "b"], "labels": [1, 2]}\n', "use one form"),
+        ("Clustering", "test.jsonl", '{"sentences": ["a"], "labels": ["b"]}\n', "need as many labels"),
+    ],
+)  # fmt: skip
+def test_each_problem_is_reported_with_its_place(make_folder, kind, file, text, expected):
+    folder = make_folder(kind)
+    append(folder / file, text)
+    assert expected in str(problems_of(folder))
+
+
+def test_all_problems_are_listed_at_once_and_one_mistake_does_not_hide_others(make_folder):
+    folder = make_folder("Retrieval")
+    append(folder / "corpus.jsonl", "".join(f'{{"_id": "e{i}", "text": ""}}\n' for i in range(30)))
+    append(folder / "queries.jsonl", '{"_id": "q9", "text": "x"}\n')
+    error = problems_of(folder)
+    assert error.total == 31
+    assert sum("empty" in line for line in error.problems) == 5
+    assert "'q9' has no judgement" in str(error)
+    assert "and 25 more" in str(error)
+
+
+def test_a_query_needs_a_positive_and_a_list(make_folder):
+    folder = make_folder("Reranking")
+    (folder / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t0\nq3\td4\t1\n"
+    )
+    write_rows(folder / "top_ranked.jsonl", rows_of(folder / "top_ranked.jsonl")[:1])
+    text = str(problems_of(folder))
+    assert "'q2' has no positive document" in text
+    assert "'q3' has no top_ranked list" in text
+
+
+@pytest.mark.parametrize("form", ["trec", "jsonl", "c-mteb"])
+def test_qrels_are_read_in_other_forms(make_folder, form):
+    folder = make_folder("Retrieval")
+    expected = read_folder(folder).retrieval.qrels
+    pairs = [(q, d, score) for q, row in expected.items() for d, score in row.items()]
+    (folder / "qrels" / "test.tsv").unlink()
+    if form == "trec":
+        (folder / "qrels" / "test.trec").write_text("".join(f"{q} 0 {d} {s}\n" for q, d, s in pairs))
+    else:
+        names = ("q_id", "p_id", "score") if form == "c-mteb" else ("query-id", "corpus-id", "score")
+        write_rows(folder / "qrels" / "test.jsonl", [dict(zip(names, one, strict=True)) for one in pairs])
+    assert read_folder(folder).retrieval.qrels == expected
+
+
+def test_parquet_shards_and_files_declared_by_the_card_are_read(make_folder):
+    folder = make_folder("Retrieval")
+    expected = read_folder(folder).retrieval
+    rows = rows_of(folder / "corpus.jsonl")
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus").mkdir()
+    for number, part in enumerate((rows[:3], rows[3:])):
+        pq.write_table(pa.Table.from_pylist(part), folder / f"corpus/test-0000{number}-of-00002.parquet")
+    (folder / "queries.jsonl").rename(folder / "asked.jsonl")
+    files = [{"split": "test", "path": "asked.jsonl"}]
+    card(folder, configs=[{"config_name": "queries", "data_files": files}])
+    assert read_folder(folder).retrieval == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside.jsonl", "/etc/passwd", "link.jsonl", "absent-*.jsonl", "x" * 300]
+)
+def test_declared_files_must_be_inside_and_there(make_folder, tmp_path, path):
+    folder = make_folder("STS")
+    (tmp_path / "outside.jsonl").write_text("{}\n")
+    (folder / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    card(folder, configs=[{"config_name": "default", "data_files": [{"split": "test", "path": path}]}])
+    with pytest.raises(FolderError):
+        inspect_folder(folder)
+
+
+def test_two_forms_of_one_table_are_refused(make_folder):
+    folder = make_folder("STS")
+    (folder / "test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\n")
+    with pytest.raises(FolderError, match="hold the same table"):
+        read_folder(folder)
+
+
+def test_queries_of_another_split_are_left_out(make_folder):
+    folder = make_folder("Retrieval")
+    append(folder / "queries.jsonl", '{"_id": "q9", "text": "x"}\n')
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq9\td1\t1\n")
+    assert [query["id"] for query in read_folder(folder).retrieval.queries] == ["q1", "q2", "q3"]
+    assert [query["id"] for query in read_folder(folder, "dev").retrieval.queries] == ["q9"]
+
+
+def test_judged_pairs_are_negatives_or_disputed(make_folder):
+    folder = make_folder("Retrieval")
+    pairs = "query-id\tcorpus-id"
+    (folder / "judged_negatives.tsv").write_text(f"{pairs}\nq1\td2\nq1\tgone\n")
+    (folder / "labels.tsv").write_text(f"{pairs}\tscore\nq1\td3\t0\nq1\td1\t0\nq1\td4\t-1\n")
+    (folder / "grades.tsv").write_text(f"{pairs}\tgrade\nq2\td5\tC\nq2\td2\tS\n")
+    (folder / "disputed.tsv").write_text(f"{pairs}\nq1\td5\nq1\td2\n")
+    judged = read_folder(folder).retrieval.judged
+    assert judged.negatives == {"q1": {"d2", "d3"}, "q2": {"d5"}}
+    assert judged.disputed == {"q1": {"d5"}}  # d2 was decided
+    assert (judged.contradictions, judged.dangling) == (1, 1)
+    assert judged.sources == ("judged_negatives.tsv", "labels.tsv", "grades.tsv", "disputed.tsv")
+
+
+def test_settings_of_the_card_reach_the_metadata(make_folder):
+    folder = make_folder("STS")
+    settings = {"name": "Mine", "main_score": "cosine_pearson", "prompt": "比较", "domains": "Medical"}
+    card(folder, language=["zh", "en"], license="CC-BY-4.0", medteb=settings)
+    metadata = task_from_folder(folder).metadata
+    assert (metadata.name, metadata.main_score, metadata.prompt) == ("Mine", "cosine_pearson", "比较")
+    assert metadata.eval_langs == ["cmn-Hans", "eng-Latn"]
+    assert (metadata.license, metadata.domains) == ("cc-by-4.0", ["Medical"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"main_score": "ndcg_at_10"},
+        {"domains": ["Medicine"]},
+        {"languages": ["chinese"]},
+        {"name": "a/b"},
+        {"typ": "STS"},
+        {"type": "Sts"},
+        {"prompt": 3},
+        {"type": "Retrieval"},
+    ],
+)
+def test_settings_that_mteb_cannot_take_are_refused(make_folder, settings):
+    folder = make_folder("STS")
+    card(folder, medteb=settings)
+    with pytest.raises(FolderError):
+        task_from_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["---\na: [1\n---\n", "---\n- a\n---\n", b"---\n\xff\n---\n", "---\nconfigs: 3\n---\n"]
+)
+def test_malformed_cards_are_refused(make_folder, text):
+    folder = make_folder("STS")
+    (folder / "README.md").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(FolderError, match=r"README.md"):
+        task_from_folder(folder)
+
+
+def test_the_revision_follows_what_changes_scores_and_a_manifest_pins_it(make_folder):
+    folder = make_folder("Retrieval")
+    first = task_from_folder(folder).metadata.revision
+    card(folder, medteb={"description": "x"})
+    assert task_from_folder(folder).metadata.revision == first
+    card(folder, medteb={"prompt": "x"})
+    assert task_from_folder(folder).metadata.revision != first
+    fields = {"name": "e", "version": "1", "licence": "mit", "counts": {}}
+    edition = write_manifest(folder, task="Named", prompt="x", **fields)
+    task = task_from_folder(folder)
+    assert (task.metadata.name, task.metadata.revision) == ("Named", edition.digest)
+    card(folder, medteb={"prompt": "y"})
+    with pytest.raises(FolderError, match="prompt"):
+        task_from_folder(folder)
+    append(folder / "corpus.jsonl", '{"_id": "d9", "text": "x"}\n')
+    with pytest.raises(FolderError, match=r"corpus.jsonl"):
+        task_from_folder(folder)
+
+
+def test_data_that_changes_between_making_and_loading_is_refused(make_folder):
+    folder = make_folder("Retrieval")
+    task = task_from_folder(folder)
+    append(folder / "corpus.jsonl", '{"_id": "d9", "text": "x"}\n')
+    with pytest.raises(ValueError, match="changed after the task was created"):
+        task.load_data()
+
+
+def test_a_query_that_is_a_document_finds_itself_unless_the_card_says_otherwise(make_folder, caplog):
+    folder = make_folder("Retrieval")
+    text = rows_of(folder / "queries.jsonl")[0]["text"]
+    append(folder / "corpus.jsonl", json.dumps({"_id": "q1", "text": text}) + "\n")
+
+    def run():
+        task = task_from_folder(folder)
+        model = mteb.get_model("bm25-char-bigram")
+        result = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results[0]
+        return task.metadata.revision, result.scores["test"][0]["mrr_at_10"]
+
+    with caplog.at_level(logging.WARNING):
+        found = run()
+    assert "1 queries are documents of the corpus" in caplog.text
+    caplog.clear()
+    card(folder, medteb={"ignore_identical_ids": True})
+    with caplog.at_level(logging.WARNING):
+        ignored = run()
+    assert "documents of the corpus" not in caplog.text
+    assert ignored[0] != found[0]
+    assert ignored[1] > found[1]
+
+
+def test_load_into_names_columns_as_the_task_does_and_refuses_other_types(make_folder):
+    pairs = make_folder("PairClassification")
+    task = task_from_folder(pairs)
+    load_into(task, pairs)
+    assert task.dataset["test"].column_names == ["sentence1", "sentence2", "labels"]
+    with pytest.raises(FolderError, match="is of type STS, but"):
+        load_into(task, read_folder(make_folder("STS")))
+
+
+def test_lists_per_row_use_the_task_for_sets_of_clusters(make_folder):
+    folder = make_folder("Clustering")
+    rows = rows_of(folder / "test.jsonl")
+    write_rows(folder / "test.jsonl", [{key: [row[key] for row in rows] for key in ("sentences", "labels")}])
+    task = task_from_folder(folder)
+    task.load_data()
+    assert isinstance(task, AbsTaskClusteringLegacy)
+    assert len(task.dataset["test"][0]["sentences"]) == 6
+    # mteb's default for rows would embed 4 % of them, here none.
+    assert task_from_folder(make_folder("Clustering", "b")).max_fraction_of_documents_to_embed is None
+
+
+def test_a_field_of_the_queries_is_a_column_or_in_their_metadata(make_folder):
+    folder = make_folder("Retrieval")
+    rows = rows_of(folder / "queries.jsonl")
+    write_rows(
+        folder / "queries.jsonl",
+        [{**rows[0], "dept": "儿科"}, {**rows[1], "metadata": {"dept": 3}}, {**rows[2], "dept": ""}],
+    )
+    layout = inspect_folder(folder)
+    assert query_field(layout, "dept") == {"q1": "儿科", "q2": "3"}
+    with pytest.raises(FolderError, match="the fields are dept"):
+        query_field(layout, "age")
+
+
+@pytest.mark.parametrize("kind", ["absent", "empty", "no corpus"])
+def test_folders_without_data_are_refused(make_folder, tmp_path, kind):
+    folder = tmp_path / "absent"
+    if kind == "empty":
+        folder.mkdir()
+    elif kind == "no corpus":
+        folder = make_folder("Retrieval")
+        (folder / "corpus.jsonl").unlink()
+    with pytest.raises(FolderError):
+        read_folder(folder)
