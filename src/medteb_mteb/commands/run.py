@@ -98,7 +98,7 @@ def run(settings: RunSettings) -> RunOutcome:
 
     _quieten()
     tasks, optional = _tasks(settings)
-    metas = [_model(name, settings) for name in settings.models]
+    metas = [_model(name) for name in settings.models]
     labels = _labels(metas)
     outcome = RunOutcome(ResultTable(labels, [], []), markdown=settings.markdown)
     cache = ResultCache(settings.output_folder)
@@ -118,7 +118,7 @@ def run(settings: RunSettings) -> RunOutcome:
     return outcome
 
 
-def _model(name: str, settings: RunSettings) -> ModelMeta:
+def _model(name: str) -> ModelMeta:
     from mar_st.data.trec import is_run  # lazy: pyarrow
     from medteb_mteb.models.local import resolve_model  # lazy: mteb
     from medteb_mteb.models.runs import run_meta  # lazy: mteb
