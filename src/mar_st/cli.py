@@ -5,7 +5,6 @@ from __future__ import annotations
 from mar_st.commands import index
 from mar_st.commands import train as training
 from mar_st.commands.align import align
-from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import EncodeCommand, encode
 from mar_st.commands.encode import shown as encoded
 from mar_st.commands.mine import mine
@@ -17,6 +16,8 @@ from mar_st.commands.trim import as_text as trimmed
 from mar_st.commands.version import Version
 from mar_st.export import ExportSettings, export
 from mar_st.export import as_text as exported
+from mar_st.graded import GraderSettings, train_grader
+from mar_st.graded.train import show_grader
 from mar_st.mining import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
@@ -40,7 +41,7 @@ command(app, "plan", training.PlanSettings, training.run_plan, show=training.sho
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_result)
 command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result)
 app.command()(align)
-app.command("cross-encoder")(cross_encoder)
+command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader)
 command(app, "mine", MineSettings, mine, show=mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)

@@ -4,218 +4,172 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 import shutil
 from collections import Counter
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import numpy as np
+from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.files import JsonError, move_folder, read_json, refuse_link, write_json
-from mar_st.files.checkpoints import last_checkpoint
-from mar_st.files.digests import entry_of
-from mar_st.files.locks import alone, clear
-from mar_st.files.packages import need_packages
-from mar_st.graded.grader import THRESHOLDS_FILE, Grader
-from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
-from mar_st.model.names import model_source
-from mar_st.model.reranker import load_cross_encoder
+from mar_st.files import last_checkpoint, locked, need_packages, read_record, sha256, write_json
+from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    import numpy as np
     from sentence_transformers import CrossEncoder
 
-    from mar_st.graded.pairs import GradedPair
+    from mar_st.data import Row
 
-__all__ = ["GraderReport", "GraderSettings", "train_grader"]
+__all__ = ["GradedPair", "GraderSettings", "read_graded", "train_grader"]
 
+#: The highest allowed label.
+MAX_LABEL = 100
 
-@dataclass(frozen=True)
-class GraderSettings:
-    """Settings of the training of a cross-encoder.
-
-    Attributes:
-        layers: Number of first layers of the base model to keep; default all.
-        max_length: Maximum number of tokens of query and document together; longer pairs are cut.
-        epochs: Passes over the training pairs.
-        batch_size: Pairs per step.
-        learning_rate: Learning rate of AdamW: a warm-up over a tenth of the steps, then a linear decay.
-        lowest: Maximum training pairs of the lowest label per query, drawn at random; default all. Thresholds
-            are fitted on all of them.
-        calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
-        folds: Number of parts of these queries; each part is labelled with thresholds of the others, to
-            estimate the agreement.
-        seed: Seed of the split, the order and dropout.
-        save_steps: Steps between checkpoints; interrupted training resumes from the last one.
-
-    Raises:
-        MarError: A setting is out of range.
-    """
-
-    layers: int | None = None
-    max_length: int = 256
-    epochs: float = 1.0
-    batch_size: int = 32
-    learning_rate: float = 5e-5
-    lowest: int | None = None
-    calibration: float = 0.1
-    folds: int = 5
-    seed: int = 42
-    save_steps: int = 200
-
-    def __post_init__(self) -> None:
-        if not 0 < self.calibration < 1:
-            raise MarError(f"calibration is a share between 0 and 1; got {self.calibration}.")
-        if not 0 <= self.seed < 2**32:
-            raise MarError(f"seed is a number from 0 to {2**32 - 1}; got {self.seed}.")
-        if self.folds < 2:
-            raise MarError(f"folds: two parts at least; got {self.folds}.")
-        for name in ("layers", "max_length", "epochs", "batch_size", "learning_rate", "lowest", "save_steps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise MarError(f"{name} must be a finite number above 0; got {value}.")
+#: Parts of the calibration queries; each part is labelled with thresholds of the others.
+FOLDS = 5
 
 
-@dataclass(frozen=True)
-class GraderReport:
-    """Result of a training.
+class GradedPair(NamedTuple):
+    """A query and a document with a grade: 0 for unrelated, the higher the better."""
 
-    Attributes:
-        folder: Folder of the cross-encoder.
-        thresholds: Bounds between its labels.
-        trained: Pairs that it was trained on, by label.
-        calibrated: Pairs that the thresholds were fitted on, by label.
-        kappa: Weighted kappa between the labels of the calibration pairs and those that thresholds of the
-            other folds give them.
-    """
-
-    folder: Path
-    thresholds: Thresholds
-    trained: dict[int, int]
-    calibrated: dict[int, int]
-    kappa: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {
-            "folder": str(self.folder),
-            "labels": list(self.thresholds.labels),
-            "bounds": list(self.thresholds.bounds),
-            "trained": {str(label): count for label, count in self.trained.items()},
-            "calibrated": {str(label): count for label, count in self.calibrated.items()},
-            "kappa": self.kappa,
-        }
+    query: str
+    document: str
+    label: int
 
 
-def train_grader(
-    pairs: Sequence[GradedPair], base: str | Path, out: str | Path, settings: GraderSettings | None = None
-) -> GraderReport:
-    """Train a cross-encoder to grade, or resume an interrupted training.
+class GraderSettings(Settings):
+    """Settings of `mar cross-encoder`."""
 
-    The loss is the binary cross-entropy with the label divided by the highest label, so one logit orders all
-    grades. Some queries are held back; the thresholds are fitted on their pairs.
+    data: Annotated[list[Path], Argument()] = Field(
+        min_length=1,
+        description="Rows with query, document and label (0 for unrelated); JSONL, CSV or Parquet.",
+    )
+    base: str = Field(description="Encoder or cross-encoder to start from: folder or Hub name.")
+    out: Path = Field(description="Folder to write to.")
+    layers: int | None = Field(None, ge=1, description="Number of layers of the base to keep; default: all.")
+    max_length: int = Field(256, ge=8, description="Maximum number of tokens of query and document together.")
+    epochs: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="Number of passes over the training data."
+    )
+    batch_size: int = Field(32, ge=1, description="Number of pairs per step.")
+    learning_rate: float = Field(
+        5e-5,
+        gt=0,
+        allow_inf_nan=False,
+        description="Peak learning rate of AdamW, after a tenth of the steps.",
+    )
+    lowest: int | None = Field(
+        None, ge=1, description="Number of training pairs of the lowest label per query; default: all."
+    )
+    calibration: float = Field(
+        0.1, gt=0, lt=1, description="Share of the queries used to fit thresholds, not weights."
+    )
+    seed: int = Field(42, ge=0, lt=2**32, description="Random seed.")
+    save_steps: int = Field(200, ge=1, description="Number of steps between checkpoints.")
 
-    Args:
-        pairs: Graded pairs.
-        base: Folder or Hub name of an encoder or a cross-encoder to start from.
-        out: Folder to write: a sentence-transformers cross-encoder, with `thresholds.json`.
-        settings: Training settings.
+
+def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
+    """Read graded pairs: rows with `query`, `document` and `label`.
 
     Raises:
-        MarError: The folder holds something else, another process is writing it, the base is missing, or
-            queries or labels are too few.
-        PackageError: accelerate is not installed.
+        MarError: A file is missing, there are no rows, or a row is invalid; the message names its line.
     """
-    need_packages("accelerate", extra="train", purpose="Training")
-    settings = settings or GraderSettings()
-    folder = Path(out)
-    training, held_back = _split(pairs, settings)
-    identity = _identity(pairs, base, settings)
-    thresholds_file = folder / THRESHOLDS_FILE
-    work = folder.with_name(folder.name + ".work")
-    with alone(work, MarError):
-        if thresholds_file.is_file():
-            return _report(folder, _content(thresholds_file, identity))
-        if folder.exists() and any(folder.iterdir()):
-            raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
-        refuse_link(folder)
-        if settings.layers is not None:
-            _check_layers(base, settings.layers)
-        if not (work / identity).is_file():
-            clear(work)
-        (work / identity).touch()
-        content = _graded(training, held_back, base, work, settings)
-        write_json(work / "model" / THRESHOLDS_FILE, content | {"identity": identity})
-        if folder.exists():
-            folder.rmdir()
-        move_folder(work / "model", folder)
-        shutil.rmtree(work, ignore_errors=True)
-    return _report(folder, content)
+    from mar_st.data import read_rows  # lazy: pyarrow
+
+    names = list(files)
+    pairs = [pair for name in names for pair in read_rows(name, _pair)]
+    if not pairs:
+        raise MarError(f"{', '.join(map(str, names))}: no graded pairs. Give query, document and label.")
+    return pairs
 
 
-def _graded(
-    training: Sequence[GradedPair],
-    held_back: Sequence[GradedPair],
-    base: str | Path,
-    work: Path,
-    settings: GraderSettings,
-) -> dict[str, Any]:
-    """Train the model, save it in `work/model` and return the content of its `thresholds.json`."""
+def _pair(row: Row) -> GradedPair:
+    from mar_st.text.values import as_grade, as_text  # lazy: with `read_graded`
+
+    query, document, label = (row.values.get(name) for name in ("query", "document", "label"))
+    if as_text(query) is None or as_text(document) is None:
+        raise MarError("query and document must be non-empty texts.")
+    grade = as_grade(label)
+    if grade is None or not 0 <= grade <= MAX_LABEL:
+        raise MarError(
+            f"label must be a whole number from 0, unrelated, to {MAX_LABEL} at most; got {label!r}. Write "
+            "the grades D, C, B, A, S as 0, 1, 2, 3, 4."
+        )
+    return GradedPair(str(query), str(document), grade)
+
+
+def train_grader(settings: GraderSettings) -> dict[str, Any]:
+    """Train a cross-encoder to grade pairs.
+
+    Thresholds between the grades are fitted to held-out queries. The model reranks (mar search --rerank),
+    teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). Interrupted training resumes from the
+    last checkpoint.
+    """
+    # The loss is the binary cross-entropy with the label divided by the highest label, so one logit orders
+    # all grades.
+    from mar_st.graded.grader import THRESHOLDS_FILE  # lazy: numpy
     from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
 
-    top = max(pair.label for pair in (*training, *held_back))
-    model = _trained(training, base, work / "checkpoints", settings, top=top)
-    forget_lengths(model)
-    model.save_pretrained(str(work / "model"), create_model_card=False)
-    scores = np.asarray(
-        model.predict(
-            [(pair.query, pair.document) for pair in held_back], batch_size=64, show_progress_bar=True
-        )
+    need_packages("accelerate", extra="train", purpose="Training")
+    pairs = read_graded(settings.data)
+    training, held_back = _split(pairs, settings)
+    identity, out = _identity(pairs, settings), settings.out
+    work = out.with_name(f"{out.name}.work")
+    with locked(work):
+        if (out / THRESHOLDS_FILE).is_file():
+            content = read_record(out / THRESHOLDS_FILE) or {}
+            if content.get("identity") != identity:
+                raise MarError(
+                    f"{out} holds a cross-encoder of other data or settings. Choose another folder."
+                )
+            return {"out": str(out), **content}
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise MarError(f"{out} is not empty. Choose another folder, or delete it.")
+        if settings.layers is not None:
+            _check_layers(settings.base, settings.layers)
+        if read_record(work / "run.json") != {"identity": identity}:  # of other data or settings
+            shutil.rmtree(work / "checkpoints", ignore_errors=True)
+        write_json(work / "run.json", {"identity": identity})
+        model = _trained(training, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
+        forget_lengths(model)
+        shutil.rmtree(work / "model", ignore_errors=True)
+        model.save_pretrained(str(work / "model"), create_model_card=False)
+        asked = [(pair.query, pair.document) for pair in held_back]
+        scores = model.predict(asked, batch_size=64, show_progress_bar=True)
+        content = {
+            **_fitted(scores, held_back, settings.seed),
+            "trained": dict(sorted(Counter(str(pair.label) for pair in training).items())),
+            "calibrated": dict(sorted(Counter(str(pair.label) for pair in held_back).items())),
+            "settings": settings.model_dump(mode="json", exclude={"data", "out"}),
+            "identity": identity,
+        }
+        write_json(work / "model" / THRESHOLDS_FILE, content)
+        if out.exists():
+            out.rmdir()  # empty
+        (work / "model").rename(out)
+    shutil.rmtree(work, ignore_errors=True)
+    return {"out": str(out), **content}
+
+
+def show_grader(report: dict[str, Any]) -> str:
+    """Return the result of a training as a line."""
+    bounds = ", ".join(f"{bound:.3f}" for bound in report["bounds"])
+    return (
+        f"{report['out']}: trained on {sum(report['trained'].values()):,} pairs, thresholds {bounds} from "
+        f"{sum(report['calibrated'].values()):,} others; weighted kappa {report['kappa']:.3f} with "
+        "thresholds of the other folds"
     )
-    labels = [pair.label for pair in held_back]
-    return {
-        **_fitted(scores, held_back, settings),
-        "trained": dict(sorted(Counter(str(pair.label) for pair in training).items())),
-        "calibrated": dict(sorted(Counter(map(str, labels)).items())),
-        "settings": asdict(settings),
-    }
 
 
-def _content(file: Path, identity: str) -> dict[str, Any]:
-    """Return the content of a finished `thresholds.json`."""
-    try:
-        content = read_json(file)
-    except JsonError as error:
-        raise MarError(f"{file} is damaged ({error}). Delete its folder, or choose another one.") from error
-    if not isinstance(content, dict) or content.get("identity") != identity:
-        raise MarError(
-            f"{file.parent} holds a cross-encoder of other data or settings. Choose another folder."
-        )
-    return content
-
-
-def _report(folder: Path, content: dict[str, Any]) -> GraderReport:
-    return GraderReport(
-        folder,
-        Grader(folder).thresholds,
-        {int(label): count for label, count in content["trained"].items()},
-        {int(label): count for label, count in content["calibrated"].items()},
-        content["kappa"],
-    )
-
-
-def _identity(pairs: Sequence[GradedPair], base: str | Path, settings: GraderSettings) -> str:
-    digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
-    weights = Path(base) / "model.safetensors"
-    digest.update(str(entry_of(weights)["sha256"] if weights.is_file() else base).encode())
-    for pair in pairs:
-        digest.update(json.dumps([pair.query, pair.document, pair.label]).encode())
-    return digest.hexdigest()[:32]
+def _identity(pairs: Sequence[GradedPair], settings: GraderSettings) -> str:
+    weights = Path(settings.base) / "model.safetensors"
+    recorded = settings.model_dump(mode="json", exclude={"data", "out", "base", "save_steps"})
+    base = sha256(weights) if weights.is_file() else settings.base
+    return hashlib.sha256(json.dumps([recorded, base, *pairs]).encode()).hexdigest()[:32]
 
 
 def _split(
@@ -225,7 +179,7 @@ def _split(
     draw = random.Random(settings.seed)
     queries = sorted({pair.query for pair in pairs})
     draw.shuffle(queries)
-    count = max(settings.folds, round(len(queries) * settings.calibration))
+    count = max(FOLDS, round(len(queries) * settings.calibration))
     held_queries = set(queries[:count])
     training = [pair for pair in pairs if pair.query not in held_queries]
     held_back = [pair for pair in pairs if pair.query in held_queries]
@@ -237,28 +191,30 @@ def _split(
     if settings.lowest is not None:
         lowest = min(pair.label for pair in training)
         draw.shuffle(training)
-        lowest_of_query: Counter[str] = Counter()
-        sampled: list[GradedPair] = []
+        seen: Counter[str] = Counter()
+        sampled = []
         for pair in training:
-            if pair.label == lowest:
-                lowest_of_query[pair.query] += 1
-                if lowest_of_query[pair.query] > settings.lowest:
-                    continue
-            sampled.append(pair)
+            seen[pair.query] += pair.label == lowest
+            if pair.label != lowest or seen[pair.query] <= settings.lowest:
+                sampled.append(pair)
         training = sampled
     return training, held_back
 
 
-def _fitted(scores: np.ndarray, held_back: Sequence[GradedPair], settings: GraderSettings) -> dict[str, Any]:
+def _fitted(scores: np.ndarray, held_back: Sequence[GradedPair], seed: int) -> dict[str, Any]:
     """Return the thresholds of all, and the agreement of each fold with thresholds of the others."""
+    import numpy as np  # lazy: numpy
+
+    from mar_st.graded.grader import fit_thresholds, weighted_kappa  # lazy: numpy
+
     labels = np.array([pair.label for pair in held_back])
     thresholds = fit_thresholds(scores, labels.tolist())
     queries = sorted({pair.query for pair in held_back})
-    random.Random(settings.seed).shuffle(queries)
-    fold_of = {query: number % settings.folds for number, query in enumerate(queries)}
+    random.Random(seed).shuffle(queries)
+    fold_of = {query: number % FOLDS for number, query in enumerate(queries)}
     folds = np.array([fold_of[pair.query] for pair in held_back])
     assigned = np.zeros(len(held_back), dtype=np.int64)
-    for fold in range(settings.folds):
+    for fold in range(FOLDS):
         inside, rest = folds == fold, folds != fold
         others = thresholds
         if len(set(labels[rest].tolist())) > 1:
@@ -268,25 +224,34 @@ def _fitted(scores: np.ndarray, held_back: Sequence[GradedPair], settings: Grade
         "labels": list(thresholds.labels),
         "bounds": list(thresholds.bounds),
         "kappa": weighted_kappa(assigned, labels, int(labels.max()) + 1),
-        "folds": settings.folds,
+        "folds": FOLDS,
     }
 
 
 def _trained(
-    pairs: Sequence[GradedPair], base: str | Path, checkpoints: Path, settings: GraderSettings, *, top: int
+    pairs: Sequence[GradedPair], checkpoints: Path, settings: GraderSettings, *, top: int
 ) -> CrossEncoder:
     from datasets import Dataset  # lazy: datasets
     from sentence_transformers.cross_encoder import (  # lazy: sentence_transformers
         CrossEncoderTrainer,
         CrossEncoderTrainingArguments,
     )
-    from sentence_transformers.cross_encoder.losses import (
-        BinaryCrossEntropyLoss,  # lazy: sentence_transformers
+    from sentence_transformers.cross_encoder.losses import (  # lazy: sentence_transformers
+        BinaryCrossEntropyLoss,
     )
     from transformers import set_seed  # lazy: transformers
 
+    from mar_st.model.reranker import load_cross_encoder  # lazy: torch
+
     set_seed(settings.seed)
-    model = _model(base, settings)
+    model = load_cross_encoder(
+        settings.base,
+        what="base",
+        num_labels=1,
+        max_length=settings.max_length,
+        config_kwargs=None if settings.layers is None else {"num_hidden_layers": settings.layers},
+        model_kwargs={"dtype": "float32"},
+    )
     data = Dataset.from_dict(
         {
             "query": [pair.query for pair in pairs],
@@ -306,32 +271,20 @@ def _trained(
         logging_steps=20,
         report_to="none",
     )
-    trainer = CrossEncoderTrainer(
-        model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model)
-    )
+    loss = BinaryCrossEntropyLoss(model)
+    trainer = CrossEncoderTrainer(model=model, args=arguments, train_dataset=data, loss=loss)
     trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints))
     return model
 
 
-def _model(base: str | Path, settings: GraderSettings) -> CrossEncoder:
-    shape = {} if settings.layers is None else {"num_hidden_layers": settings.layers}
-    return load_cross_encoder(
-        base,
-        what="base",
-        num_labels=1,
-        max_length=settings.max_length,
-        config_kwargs=shape or None,
-        model_kwargs={"dtype": "float32"},
-    )
-
-
-def _check_layers(base: str | Path, layers: int) -> None:
+def _check_layers(base: str, layers: int) -> None:
     """Raise an error if a base has fewer layers than are kept; further ones would have random weights."""
     from transformers import AutoConfig  # lazy: transformers
 
     from mar_st.model.encoders import check_source  # lazy: torch
+    from mar_st.model.names import model_source  # lazy: torch
 
-    check_source(str(base), what="base")
-    own = getattr(AutoConfig.from_pretrained(model_source(str(base))), "num_hidden_layers", layers)
+    check_source(base, what="base")
+    own = getattr(AutoConfig.from_pretrained(model_source(base)), "num_hidden_layers", layers)
     if layers > own:
         raise MarError(f"{base} has {own} layers, so {layers} cannot be kept. Give at most {own}.")

@@ -4,7 +4,7 @@ import pytest
 
 from mar_st.graded import train_grader
 from tests.mar_st.conftest import save_cross_encoder
-from tests.mar_st.graded.graded_pairs import HOW, pairs
+from tests.mar_st.graded.graded_pairs import pairs, settings
 
 
 @pytest.fixture(scope="module")
@@ -14,4 +14,4 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(base, tmp_path_factory):
-    return train_grader(pairs(), base, tmp_path_factory.mktemp("out") / "judge", HOW)
+    return train_grader(settings(pairs(), base, tmp_path_factory.mktemp("out") / "judge"))

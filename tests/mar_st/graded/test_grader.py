@@ -14,18 +14,18 @@ from tests.mar_st.graded.graded_pairs import DOCUMENTS
 
 
 def test_labels_come_from_scores_and_thresholds(trained):
-    grader = Grader(trained.folder)
+    grader = Grader(trained["out"])
     unseen = [("肚子疼", text) for text in DOCUMENTS.values()]
     assert grader.label(unseen).tolist() == list(DOCUMENTS)
-    assert grader.identity() == Grader(trained.folder).identity()
+    assert grader.identity() == Grader(trained["out"]).identity()
     assert THRESHOLDS_FILE in grader.identity()
 
 
 def test_the_folder_is_a_cross_encoder_like_any_other(trained):
     asked = [("肚子疼", text) for text in DOCUMENTS.values()]
-    stock = CrossEncoder(str(trained.folder))
-    np.testing.assert_allclose(stock.predict(asked), Grader(trained.folder).scores(asked), atol=1e-6)
-    np.testing.assert_allclose(stock.predict(asked), Reranker(trained.folder).score(asked), atol=1e-6)
+    stock = CrossEncoder(str(trained["out"]))
+    np.testing.assert_allclose(stock.predict(asked), Grader(trained["out"]).scores(asked), atol=1e-6)
+    np.testing.assert_allclose(stock.predict(asked), Reranker(trained["out"]).score(asked), atol=1e-6)
     assert stock.num_labels == 1
     # As a teacher it gives its logits, in the same order.
     logits = stock.predict(asked, activation_fn=nn.Identity())
