@@ -20,9 +20,6 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Modules that read the same hidden states, by name; they are computed as one matrix product.
-_SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("gate_proj", "up_proj"))
-
 #: Pooling modes that take one token.
 SINGLE_TOKEN_POOLINGS = ("cls", "lasttoken")
 
@@ -90,8 +87,7 @@ class PackedEncoder(nn.Module):
     Output: `(n, dim)` float32.
 
     Args:
-        parts: The encoder, in evaluation mode. Its transformer is changed: linear layers that read the same
-            input are merged.
+        parts: The encoder, in evaluation mode.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -111,7 +107,6 @@ class PackedEncoder(nn.Module):
                 f"{type(model).__name__} takes no token embeddings or positions from outside, so it cannot "
                 "be exported."
             )
-        merge_siblings(model)
 
     def forward(
         self, embeddings: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor, pool: torch.Tensor
@@ -190,68 +185,3 @@ def position_offset(model: Any) -> int:
         ):
             return padding + 1
     return 0
-
-
-class _Merged(nn.Module):
-    """Several linear layers as one; keeps its last output for the layers that come after the first."""
-
-    def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        super().__init__()
-        self.sizes = [layer.out_features for layer in layers]
-        self.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
-        self.bias = (
-            nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
-            if layers[0].bias is not None
-            else None
-        )
-        self.parts: tuple[Any, ...] = ()
-
-    def forward(self, hidden: torch.Tensor, index: int) -> torch.Tensor:
-        if index == 0:
-            product = nn.functional.linear(hidden, self.weight, self.bias)
-            self.parts = torch.split(product, self.sizes, dim=-1)
-        part: torch.Tensor = self.parts[index]
-        return part
-
-
-class _Slice(nn.Module):
-    """One of the layers of a `_Merged`; the first one called must be the first in it."""
-
-    def __init__(self, merged: _Merged, index: int) -> None:
-        super().__init__()
-        self.merged, self.index = merged, index
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        part: torch.Tensor = self.merged(hidden, self.index)
-        return part
-
-
-def merge_siblings(model: nn.Module) -> int:
-    """Merge linear layers that read the same input, in place, and return the number of merged groups.
-
-    With few rows, a product costs as much as reading its matrix. So one product of the joint size costs no
-    more than two separate ones, and saves the second start.
-    """
-    count = 0
-    for module in list(model.modules()):
-        for names in _SIBLINGS:
-            layers = [getattr(module, name, None) for name in names]
-            if not all(type(layer) is nn.Linear for layer in layers):
-                continue
-            linear: list[Any] = layers
-            if len({layer.bias is None for layer in linear}) > 1:
-                continue
-            merged = _Merged(linear)
-            for index, name in enumerate(names):
-                setattr(module, name, _Slice(merged, index))
-            count += 1
-    return count
-
-
-def parameters_of(layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return weight `(out, in)` and bias of a linear layer, also of one that was merged with others."""
-    if not isinstance(layer, _Slice):
-        return layer.weight, layer.bias  # type: ignore[return-value]
-    merged, start = layer.merged, sum(layer.merged.sizes[: layer.index])
-    rows = slice(start, start + merged.sizes[layer.index])
-    return merged.weight[rows], None if merged.bias is None else merged.bias[rows]

@@ -11,7 +11,7 @@ from numpy.lib.format import open_memmap
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.export.graph import parameters_of, position_offset
+from mar_st.export.graph import position_offset
 from mar_st.online.description import ACTIVATIONS, STEPS
 from mar_st.online.listing import ExportVariant
 from mar_st.online.native import kernels
@@ -98,18 +98,12 @@ class _Describer:
 
     def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
         """Return stacked layers that read the same input; `pairs`: alternate 16 rows of two halves."""
-        weights, biases = zip(*map(parameters_of, layers), strict=True)
-        weight = np.concatenate([part.detach().float().numpy() for part in weights])
+        weight = np.concatenate([layer.weight.detach().float().numpy() for layer in layers])
         if not np.isfinite(weight).all():
             raise MarError("A weight is not finite.")
         bias = None
-        if any(part is not None for part in biases):
-            bias = np.concatenate(
-                [
-                    np.zeros(len(w), np.float32) if b is None else b.detach().float().numpy()
-                    for w, b in zip(weights, biases, strict=True)
-                ]
-            )
+        if layers[0].bias is not None:
+            bias = np.concatenate([layer.bias.detach().float().numpy() for layer in layers])
         if pairs:
             order = _paired(len(weight) // 2)
             weight = np.where(order[:, None] < 0, np.float32(0), weight[order])

@@ -8,7 +8,6 @@ GPU it is torch's variable-length flash attention, which needs no further packag
 from __future__ import annotations
 
 import inspect
-import logging
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import nn
-
-logger = logging.getLogger(__name__)
 
 #: Name of the attention in transformers' registry.
 PACKED_ATTENTION = "mar_packed"
@@ -67,16 +64,16 @@ def packed_attention(
         raise ValueError(f"{type(module).__name__} was not given the bounds of the texts.")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if query.is_cuda:
-        output = variable_length_attention(
-            query[0].transpose(0, 1),
-            key[0].transpose(0, 1),
-            value[0].transpose(0, 1),
-            cu_seq_lens_q,
-            max_length_q,
-            scaling=scaling,
-            causal=causal,
-            window=None if sliding_window is None or sliding_window > max_length_q else sliding_window,
-        )
+        from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
+
+        side = -1 if sliding_window is None or sliding_window > max_length_q else sliding_window - 1
+        attend: Any = varlen_attn
+        output: torch.Tensor = attend(
+            *(tensor[0].transpose(0, 1) for tensor in (query, key, value)),
+            cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q,
+            scale=scaling, window_size=(side, 0 if causal else side),
+            enable_gqa=query.shape[1] != key.shape[1],
+        )  # fmt: skip
         return output[None], None
     bounds = cu_seq_lens_q.tolist()
     outputs = []
@@ -96,64 +93,6 @@ def packed_attention(
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
-def variable_length_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bounds: torch.Tensor,
-    longest: int,
-    *,
-    scaling: float | None = None,
-    causal: bool,
-    window: int | None = None,
-) -> torch.Tensor:
-    """Call torch's `varlen_attn` with the parameters that this version of torch knows.
-
-    torch 2.10 has neither `scale` nor `window_size`, and 2.11 no `enable_gqa`: there, queries are scaled and
-    keys and values repeated beforehand.
-
-    Args:
-        query: `(tokens, heads, size)`.
-        key: `(tokens, key heads, size)`.
-        value: `(tokens, key heads, size)`.
-        bounds: First token of each text, and the number of tokens, `(texts + 1,)` int32.
-        longest: Tokens of the longest text.
-        scaling: Factor of the scores; default `size ** -0.5`.
-        causal: Whether a token sees only those before it.
-        window: Maximum number of tokens that a token sees on each side, itself included.
-
-    Returns:
-        `(tokens, heads, size)`.
-
-    Raises:
-        ValueError: This version of torch has no sliding windows.
-    """
-    from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
-
-    known = inspect.signature(varlen_attn).parameters
-    options: dict[str, Any] = {}
-    if query.shape[1] != key.shape[1]:
-        if "enable_gqa" in known:
-            options["enable_gqa"] = True
-        else:
-            groups = query.shape[1] // key.shape[1]
-            key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    if "scale" in known:
-        options["scale"] = scaling
-    elif scaling is not None:
-        query = query * (scaling * query.shape[2] ** 0.5)
-    if "window_size" in known:
-        side = -1 if window is None else window - 1
-        options["window_size"] = (side, 0 if causal else side)
-    elif window is not None:
-        raise ValueError(f"torch {torch.__version__} has no sliding windows for packed texts.")
-    else:
-        options["is_causal"] = causal
-    attend: Any = varlen_attn
-    output: torch.Tensor = attend(query, key, value, bounds, bounds, longest, longest, **options)
-    return output
-
-
 def register() -> None:
     """Register the attention with transformers; further calls change nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
@@ -169,8 +108,8 @@ def _no_mask(*_: Any, **__: Any) -> None:
 def can_pack(transformer: Any) -> bool:
     """Return True if a transformer, on its current device, accepts packed texts (laid end to end).
 
-    On a GPU this needs half precision, as flash attention does. The engine then tests that packing leaves the
-    vectors unchanged: an architecture may mix neighbouring tokens elsewhere than in attention.
+    On a GPU this needs half precision, as flash attention does, and torch 2.12. The engine then tests that
+    packing leaves the vectors unchanged: an architecture may mix neighbouring tokens elsewhere, too.
     """
     model = transformer.model
     if transformer.backend != "torch" or not getattr(model, "is_backend_compatible", lambda: False)():
@@ -181,10 +120,11 @@ def can_pack(transformer: Any) -> bool:
     if not weight.is_cuda:
         return True
     try:
-        from torch.nn.attention.varlen import varlen_attn  # noqa: F401 -- torch 2.10 and later  # lazy: torch.nn.attention.varlen
+        from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
     except ImportError:
         return False
-    return weight.dtype in (torch.float16, torch.bfloat16)
+    known = {"scale", "window_size", "enable_gqa"} <= set(inspect.signature(varlen_attn).parameters)
+    return known and weight.dtype in (torch.float16, torch.bfloat16)
 
 
 @contextmanager

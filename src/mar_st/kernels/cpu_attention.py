@@ -2,7 +2,7 @@
 
 torch's fused attention computes the scores a few tokens at a time. Texts of an encoder are short enough for
 all scores of some heads to stay in cache, so here one product computes them, one softmax follows, and another
-product weights the values.
+product weights the values: torch's own takes 1.7 times as long (`benchmarks/attention.py`).
 """
 
 from __future__ import annotations

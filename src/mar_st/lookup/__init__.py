@@ -5,17 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Features", "LookupEncoder", "LookupEncoderError", "fit_lookup"]
-
-_HOMES = {
-    "Features": "mar_st.lookup.features",
-    "LookupEncoder": "mar_st.lookup.module",
-    "LookupEncoderError": "mar_st.lookup.features",
-    "fit_lookup": "mar_st.lookup.fit",
-}
+_HOMES = {"Features": "features", "LookupEncoder": "module", "fit_lookup": "fit"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'mar_st.lookup' has no attribute {name!r}; it offers {__all__}")
-    return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'mar_st.lookup' has no attribute {name!r}")
+    return getattr(import_module(f"mar_st.lookup.{_HOMES[name]}"), name)

@@ -21,22 +21,26 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+#: File of the dictionary, a JSON list; beside `config.json` and `model.safetensors`.
+DICTIONARY = "features.json"
+
+#: Settings in `config.json`.
+CONFIG_KEYS = ["embedding_dimension", "lengths", "max_length", "dictionary"]
 
 #: Prefix of a word in the dictionary.
 WORD_PREFIX = "\t"
 
 #: Latin letters (ASCII, Latin-1, Extended A and B), lower case, and digits.
 _WORD = re.compile("[0-9a-z\u00df-\u00f6\u00f8-\u024f]+")
-
-
-class LookupEncoderError(MarError):
-    """A lookup encoder that cannot be built, fitted, loaded or exported; the message says why."""
 
 
 def normalise(text: str) -> str:
@@ -70,28 +74,23 @@ class Features:
         max_length: Maximum number of characters of a normalised text; the rest is ignored.
 
     Raises:
-        LookupEncoderError: There are no features or one occurs twice, the lengths are not `1 <= shortest <=
-            longest`, or `max_length` is not positive.
+        MarError: There are no features, they are not texts or one occurs twice, the lengths are not `1 <=
+            shortest <= longest`, or `max_length` is not positive.
     """
 
     def __init__(self, names: Iterable[str], *, lengths: tuple[int, int], max_length: int) -> None:
         shortest, longest = lengths
-        if not 1 <= shortest <= longest:
-            raise LookupEncoderError(
-                f"lengths are those of the shortest and the longest n-gram, at least 1; got {lengths}."
-            )
-        if max_length < 1:
-            raise LookupEncoderError(f"max_length is a positive number of characters; got {max_length}.")
-        self.names = list(names) if isinstance(names, Iterable) else [names]
-        if not all(isinstance(name, str) for name in self.names):
-            raise LookupEncoderError("The dictionary of a lookup encoder is a list of texts; copy it again.")
-        self.lengths, self.max_length = (int(shortest), int(longest)), int(max_length)
+        self.names = list(names) if isinstance(names, Iterable) else []
         self._numbers = {name: number for number, name in enumerate(self.names)}
-        if not self.names or len(self._numbers) < len(self.names):
-            raise LookupEncoderError(
-                f"A lookup encoder needs features, each once; got {len(self.names)} with "
-                f"{len(self._numbers)} different ones."
+        if not 1 <= shortest <= longest or max_length < 1:
+            raise MarError(
+                "The lengths of a lookup encoder are those of the shortest and the longest n-gram, and "
+                f"max_length is positive; got {lengths} and {max_length}."
             )
+        texts = all(isinstance(name, str) for name in self.names)
+        if not self.names or not texts or len(self._numbers) < len(self.names):
+            raise MarError("The dictionary of a lookup encoder is a list of different texts; copy it again.")
+        self.lengths, self.max_length = (int(shortest), int(longest)), int(max_length)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -119,3 +118,30 @@ class Features:
         occurrences: Counter[int | None] = Counter(map(self._numbers.get, grams(normalised, self.lengths)))
         occurrences.pop(None, None)
         return occurrences  # type: ignore[return-value]
+
+
+def saved_features(
+    place: str, config: Mapping[str, Any], dictionary: Path | None, table: tuple[int, ...] | None
+) -> Features:
+    """Return the dictionary and rules of a saved lookup encoder.
+
+    Args:
+        place: Its location, for messages.
+        config: Content of `config.json`.
+        dictionary: The file `features.json`.
+        table: Shape of the table of vectors.
+
+    Raises:
+        MarError: A file is missing or damaged, or the files do not fit each other.
+    """
+    try:
+        if dictionary is None:
+            raise KeyError(DICTIONARY)
+        lengths = (int(config["lengths"][0]), int(config["lengths"][1]))
+        features = Features(read_json(dictionary), lengths=lengths, max_length=int(config["max_length"]))
+        fits = table == (len(features), config["embedding_dimension"])
+        if not fits or features.digest() != config["dictionary"]:
+            raise MarError(f"{DICTIONARY}, config.json and the table {table} come from different encoders.")
+    except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
+        raise MarError(f"The lookup encoder {place} is damaged ({error}). Copy it again.") from error
+    return features

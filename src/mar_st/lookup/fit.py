@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from mar_st.lookup.features import Features, LookupEncoderError, grams, normalise
+from mar_st.errors import MarError
+from mar_st.lookup.features import Features, grams, normalise
 from mar_st.lookup.module import LookupEncoder
 
 if TYPE_CHECKING:
@@ -73,16 +74,17 @@ def fit_lookup(
         show_progress: Show a progress bar if fitting takes longer than ten seconds.
 
     Raises:
-        LookupEncoderError: Texts and vectors do not fit each other, hold values that are not finite, are too
+        MarError: Texts and vectors do not fit each other, hold values that are not finite, are too
             few to choose the ridge penalty, or no feature is frequent enough.
     """
     target = _array(vectors, len(texts))
-    if ridge is not None and ridge <= 0:
-        raise LookupEncoderError(f"ridge is a positive number, or None to choose one; got {ridge}.")
-    if scale <= 0:
-        raise LookupEncoderError(f"scale is a positive number; got {scale}.")
+    if (ridge is not None and ridge <= 0) or scale <= 0 or min(min_count, max_features) < 1:
+        raise MarError(
+            "ridge (or None to choose one), scale, min_count and max_features are positive; got "
+            f"{ridge}, {scale}, {min_count} and {max_features}."
+        )
     if ridge is None and len(set(texts)) < 20:
-        raise LookupEncoderError(
+        raise MarError(
             f"A tenth of {len(set(texts))} different texts is too few to choose the ridge penalty; give more "
             "texts, or `ridge`."
         )
@@ -112,12 +114,8 @@ def dictionary(
     """Return the features of texts, frequent ones first, and the number of texts that each is in.
 
     Raises:
-        LookupEncoderError: No feature is in `min_count` texts, or a limit is not positive.
+        MarError: No feature is in `min_count` texts.
     """
-    if min(min_count, max_features) < 1:
-        raise LookupEncoderError(
-            f"min_count and max_features are positive; got {min_count} and {max_features}."
-        )
     rules = Features([""], lengths=lengths, max_length=max_length)  # checks them
     counts: Counter[str] = Counter()
     for text in texts:
@@ -128,7 +126,7 @@ def dictionary(
     ]
     selected = sorted(selected, key=lambda entry: (-entry[1], entry[0]))[:max_features]
     if not selected:
-        raise LookupEncoderError(
+        raise MarError(
             f"No n-gram is in {min_count} of the {len(texts)} texts; give more texts, or a lower min_count."
         )
     features = Features([name for name, _ in selected], lengths=lengths, max_length=max_length)
@@ -210,13 +208,11 @@ def _array(vectors: Any, texts: int) -> np.ndarray:
     if isinstance(vectors, torch.Tensor):
         vectors = vectors.detach().float().cpu().numpy()
     array = np.asarray(vectors, dtype=np.float32)
-    if array.ndim != 2 or len(array) != texts:
-        raise LookupEncoderError(
-            f"A lookup encoder is fitted to one vector per text; got {texts} texts and an array of shape "
-            f"{array.shape}."
+    if array.ndim != 2 or len(array) != texts or not np.isfinite(array).all():
+        raise MarError(
+            f"A lookup encoder is fitted to one finite vector per text; got {texts} texts and an array of "
+            f"shape {array.shape}."
         )
-    if not np.isfinite(array).all():
-        raise LookupEncoderError("The teacher's vectors hold values that are not finite.")
     return array
 
 

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 
-from mar_st.lookup.features import Features, LookupEncoderError
-from mar_st.lookup.saved import CONFIG_KEYS, DICTIONARY, saved_features
+from mar_st.errors import MarError
+from mar_st.lookup.features import CONFIG_KEYS, DICTIONARY, Features, saved_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +34,6 @@ class LookupEncoder(InputModule):
         features: Dictionary and rules.
         dim: Width of the vectors.
 
-    Raises:
-        LookupEncoderError: `dim` is not positive.
-
     Example:
         ```python
         encoder = fit_lookup(texts, teacher.encode_query(texts))
@@ -50,8 +47,6 @@ class LookupEncoder(InputModule):
 
     def __init__(self, features: Features, dim: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        if dim < 1:
-            raise LookupEncoderError(f"dim is a positive number of dimensions; got {dim}.")
         self.features, self.dim = features, int(dim)
         self.embedding = nn.EmbeddingBag(len(features), self.dim, mode="sum")
         self.weight = nn.Parameter(torch.ones(len(features)))
@@ -74,8 +69,6 @@ class LookupEncoder(InputModule):
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
-        if value < 1:
-            raise LookupEncoderError(f"max_seq_length is a positive number of characters; got {value}.")
         self.features.max_length = int(value)
 
     def get_embedding_dimension(self) -> int:
@@ -102,12 +95,12 @@ class LookupEncoder(InputModule):
             `(texts, features)`.
 
         Raises:
-            LookupEncoderError: An input is not text.
+            MarError: An input is not text.
         """
         del prompt, kwargs
         wrong = next((value for value in inputs if not isinstance(value, str)), None)
         if wrong is not None:
-            raise LookupEncoderError(f"A lookup encoder takes texts; got {type(wrong).__name__}.")
+            raise MarError(f"A lookup encoder takes texts; got {type(wrong).__name__}.")
         occurrences = [self.features.counts(text, max_length) for text in inputs]
         width = max([1, *map(len, occurrences)])
         ids = np.zeros((len(occurrences), width), dtype=np.int64)
@@ -145,11 +138,11 @@ class LookupEncoder(InputModule):
         """Write `config.json`, `features.json` and `model.safetensors`.
 
         Raises:
-            LookupEncoderError: `safe_serialization` is False; there is no other form.
+            MarError: `safe_serialization` is False; there is no other form.
         """
         del args, kwargs
         if not safe_serialization:
-            raise LookupEncoderError(
+            raise MarError(
                 "A lookup encoder is saved with safetensors; leave safe_serialization at its default."
             )
         folder = Path(output_path)
@@ -175,7 +168,7 @@ class LookupEncoder(InputModule):
         """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]` (`"torch_dtype"`).
 
         Raises:
-            LookupEncoderError: A file is missing or damaged, or the files do not fit each other.
+            MarError: A file is missing or damaged, or the files do not fit each other.
         """
         del init_defaults
         hub: dict[str, Any] = {
@@ -189,7 +182,7 @@ class LookupEncoder(InputModule):
             config = cls.load_config(model_name_or_path, **hub)
             weights = cls.load_torch_weights(model_name_or_path, **hub)
         except ValueError as error:
-            raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
+            raise MarError(f"{place} cannot be read ({error}); copy the encoder again.") from error
         shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
         features = saved_features(place, config, dictionary_path, shape)
         module = cls(features, config["embedding_dimension"])
@@ -205,14 +198,12 @@ def _check_weights(place: str, weights: dict[str, Tensor], expected: dict[str, T
     """Refuse saved weights that are missing, of another form or not finite."""
     for name, own in expected.items():
         saved = weights.get(name)
-        if saved is None or saved.shape != own.shape or not saved.is_floating_point():
-            got = "nothing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
-            reason = f"{name} should be floats {tuple(own.shape)}, but is {got}"
-        elif not torch.isfinite(saved).all():
-            reason = f"{name} has values that are not finite"
-        else:
-            continue
-        raise LookupEncoderError(f"The weights of {place} are damaged: {reason}. Copy the encoder again.")
+        fits = saved is not None and saved.shape == own.shape and saved.is_floating_point()
+        if not fits or not torch.isfinite(saved).all():
+            raise MarError(
+                f"The weights of {place} are damaged: {name} should be finite floats {tuple(own.shape)}. "
+                "Copy the encoder again."
+            )
 
 
 def _dtype(value: Any) -> torch.dtype:

@@ -67,7 +67,8 @@ class HiddenMeans:
     whose first, or second, token an occurrence is.
 
     Attributes:
-        rows: Group -> row of each occurrence of a token, blocks of `(occurrences,)`; -1: none.
+        rows: Group -> row of each occurrence of a token, blocks of `(occurrences,)`; -1: none. On the CPU, as
+            all tensors here.
         sums: Layer -> group -> sums, `(rows, width)` float32.
         norms: Layer -> normalisation whose output it reads; empty for decoders.
         pairs: Pairs of tokens that get vectors, `(pairs, 2)` int64, sorted; `None`: there are none.
@@ -90,7 +91,7 @@ class HiddenMeans:
         device: str | torch.device | None = None,
         show_progress: bool = True,
     ) -> Self:
-        """Return the sums over texts, on the device of the encoder.
+        """Return the sums over texts.
 
         Args:
             transformer: The whole encoder; dropout is off.
@@ -111,81 +112,58 @@ class HiddenMeans:
             raise ContextMeansError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
         home, training = model.device, model.training
+        limits = (
+            max_length,
+            transformer.max_seq_length,
+            getattr(model.config, "max_position_embeddings", None),
+        )
+        limit, own_length = int(min(one for one in limits if one)), transformer.max_seq_length
         model.eval().to(device or util.get_device_name())
-        limit = _longest(transformer, max_length)
-        previous_length, transformer.max_seq_length = transformer.max_seq_length, limit
+        transformer.max_seq_length = limit
         try:
-            with torch.inference_mode():  # not around the moves, or the encoder could not be trained again
-                means = cls._summed(transformer, sorted(set(layers)), texts, pairs, limit, show_progress)
+            parts, wanted = InputEmbeddings.of(model), sorted(set(layers))
+            chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
+            rows, width = parts.word.weight.shape
+            sizes = {"token": rows, "place": limit}
+            if chosen is not None:
+                sizes |= {"first": len(chosen), "second": len(chosen)}
+            means = cls(
+                rows={group: [] for group in sizes},
+                sums={one: {g: torch.zeros(size, width) for g, size in sizes.items()} for one in wanted},
+                norms={} if parts.norm is None else {one: norm_before(model, one).cpu() for one in wanted},
+                pairs=chosen,
+            )
+            bar = tqdm(
+                total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
+            )
+            for features in passes(transformer, texts, limit):
+                means._add(layer_inputs(model, features, wanted), features, skip_first=parts.norm is None)
+                bar.update(len(features["input_ids"]))
+            bar.close()
         finally:
-            transformer.max_seq_length = previous_length
+            transformer.max_seq_length = own_length
             model.train(training).to(home)
-        means._to(home)
         if not sum(map(len, means.rows["token"])):
             raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
         return means
 
-    @classmethod
-    def _summed(
-        cls,
-        transformer: Transformer,
-        layers: Sequence[int],
-        texts: Sequence[str],
-        pairs: int,
-        limit: int,
-        show_progress: bool,
-    ) -> Self:
-        """Return the sums, on the device that computes them."""
-        model: Any = transformer.model
-        parts = InputEmbeddings.of(model)
-        rows, width = parts.word.weight.shape
-        chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
-        sizes = {"token": rows, "place": limit}
-        if chosen is not None:
-            sizes |= {"first": len(chosen), "second": len(chosen)}
-        sums = {
-            layer: {group: torch.zeros(size, width, device=model.device) for group, size in sizes.items()}
-            for layer in layers
-        }
-        norms = {} if parts.norm is None else {layer: norm_before(model, layer) for layer in layers}
-        means = cls(rows={group: [] for group in sizes}, sums=sums, norms=norms, pairs=chosen)
-        with tqdm(
-            total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
-        ) as bar:
-            for features in passes(transformer, texts, limit):
-                states = layer_inputs(model, features, layers)
-                means._add(states, features, skip_first=parts.norm is None)
-                bar.update(len(features["input_ids"]))
-        return means
-
-    def _to(self, device: torch.device) -> None:
-        """Move all tensors to a device."""
-        self.norms = {layer: norm.to(device) for layer, norm in self.norms.items()}
-        self.rows = {group: [rows.to(device) for rows in blocks] for group, blocks in self.rows.items()}
-        self.sums = {
-            layer: {group: sums.to(device) for group, sums in of_layer.items()}
-            for layer, of_layer in self.sums.items()
-        }
-        if self.pairs is not None:
-            self.pairs = self.pairs.to(device)
-
+    @torch.no_grad()
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
-        ids, mask = features["input_ids"], features["attention_mask"].bool()
+        ids, mask = features["input_ids"].cpu(), features["attention_mask"].cpu().bool()
         place = mask.cumsum(dim=1) - 1
         # Decoders concentrate attention and large values on the first token of a text, whichever it is.
         kept = mask & (place > 0) if skip_first else mask
         rows = {"token": ids, "place": place}
         if self.pairs is not None:
-            keys = pair_keys(self.pairs[:, 0], self.pairs[:, 1])
-            bigram_rows = pair_rows(keys.to(ids.device), ids)
-            rows["first"] = torch.nn.functional.pad(bigram_rows, (0, 1), value=-1)
-            rows["second"] = torch.nn.functional.pad(bigram_rows, (1, 0), value=-1)
+            of_pairs = pair_rows(pair_keys(self.pairs[:, 0], self.pairs[:, 1]), ids)
+            rows["first"] = torch.nn.functional.pad(of_pairs, (0, 1), value=-1)
+            rows["second"] = torch.nn.functional.pad(of_pairs, (1, 0), value=-1)
+        kept_states = {layer: state.cpu()[kept].float() for layer, state in states.items()}
         for group, of_group in rows.items():
             row = of_group[kept]
             self.rows[group].append(row)
-            in_group = row >= 0
-            for layer, state in states.items():
-                self.sums[layer][group].index_add_(0, row[in_group], state[kept][in_group].float())
+            for layer, state in kept_states.items():
+                self.sums[layer][group].index_add_(0, row[row >= 0], state[row >= 0])
 
     @torch.no_grad()  # not inference_mode: a stage that resumes copies into these tensors
     def write(self, cut: Transformer, layer: int) -> Transformer:
@@ -213,8 +191,7 @@ class HiddenMeans:
                 f"Hidden states were summed at the inputs of layers {sorted(self.sums)}; got {layer}."
             )
         target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
-        groups = self._groups(layer, target)
-        vectors = _fit(groups)
+        vectors = _fit(self._groups(layer, norm, target))
         target.word.weight.copy_(vectors["token"])
         if target.types is not None:
             target.types.weight.zero_()
@@ -228,10 +205,10 @@ class HiddenMeans:
         if self.pairs is None:
             return cut
         first, second = (vectors[group].to(target.word.weight.dtype) for group in ("first", "second"))
-        paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs.to(first.device), first, second))
+        paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs, first, second))
         return paired
 
-    def _groups(self, layer: int, target: InputEmbeddings) -> dict[str, _Group]:
+    def _groups(self, layer: int, norm: nn.LayerNorm | None, target: InputEmbeddings) -> dict[str, _Group]:
         """Return the groups that the cut encoder has vectors for; the norm of their sums is undone."""
         groups = {}
         for group, sums in self.sums[layer].items():
@@ -239,13 +216,12 @@ class HiddenMeans:
                 continue
             rows = torch.cat(self.rows[group])
             count = torch.bincount(rows[rows >= 0], minlength=len(sums)).float()
-            norm = self.norms.get(layer)
             prior = PAIR_PRIOR if group in ("first", "second") else PRIOR
-            groups[group] = _Group(
-                rows, sums if norm is None else without_norm(norm, sums, count), count, prior
-            )
+            plain = sums if norm is None else without_norm(norm, sums, count)
+            groups[group] = _Group(rows, plain, count, prior)
         tokens = groups["token"]
-        own = target.output(torch.arange(len(tokens.sums), device=tokens.rows.device), positions=False)
+        everything = torch.arange(len(tokens.sums), device=target.word.weight.device)
+        own = target.output(everything, positions=False).cpu()
         tokens.guess = _guess(own, tokens.sums, tokens.count)
         return groups
 
@@ -291,10 +267,8 @@ def _together(one: _Group, other: _Group) -> Tensor:
     both = (one.rows >= 0) & (other.rows >= 0)
     places = torch.stack([one.rows[both], other.rows[both]])
     shape = (len(one.sums), len(other.sums))
-    counts = torch.sparse_coo_tensor(
-        places, torch.ones(places.shape[1], device=places.device), shape, check_invariants=True
-    )
-    return counts.coalesce()
+    ones = torch.ones(places.shape[1])
+    return torch.sparse_coo_tensor(places, ones, shape, check_invariants=True).coalesce()
 
 
 def sample(number: int, seed: int) -> list[int]:
@@ -319,10 +293,10 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         ContextMeansError: No pair occurs `MIN_PAIR_COUNT` times.
     """
     tokenizer: Any = transformer.tokenizer
-    special = torch.tensor(sorted(tokenizer.all_special_ids), device=transformer.model.device)
+    special = torch.tensor(sorted(tokenizer.all_special_ids))
     parts = []
     for features in passes(transformer, texts, max_length):
-        ids, mask = features["input_ids"], features["attention_mask"].bool()
+        ids, mask = features["input_ids"].cpu(), features["attention_mask"].cpu().bool()
         inside = mask[:, :-1] & mask[:, 1:]
         framed = torch.isin(ids, special)
         inside &= ~(framed[:, :-1] & framed[:, 1:])
@@ -336,12 +310,6 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         )
     chosen = keys[count.argsort(descending=True, stable=True)[:number]].sort().values
     return torch.stack([chosen >> 32, chosen & 0xFFFFFFFF], dim=1)
-
-
-def _longest(transformer: Transformer, max_length: int | None) -> int:
-    config: Any = transformer.model.config
-    limits = [max_length, transformer.max_seq_length, getattr(config, "max_position_embeddings", None)]
-    return int(min(limit for limit in limits if limit))
 
 
 def _guess(own: Tensor, sums: Tensor, count: Tensor) -> Tensor:

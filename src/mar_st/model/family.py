@@ -9,7 +9,6 @@ configuration: plain sentence-transformers does not see them, `MAR` does.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
-from mar_st.files import move_folder, refresh_digests
+from mar_st.files import DIGESTS, finished_folder, read_record, write_digests
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
     ROUTER_FILE,
@@ -33,18 +32,12 @@ if TYPE_CHECKING:
 
     from sentence_transformers.base.modules.module import Module
 
-CONFIG = "config_sentence_transformers.json"
-
-
-class FamilyError(MarError):
-    """A query encoder that does not fit into a folder; the message says why."""
-
 
 def query_encoders(folder: str | Path) -> list[str]:
     """Return the names of the query encoders of a saved MAR, in order.
 
     Raises:
-        FamilyError: The folder is not a saved MAR.
+        MarError: The folder is not a saved MAR.
     """
     return [name for name in _structure(Path(folder))["structure"] if is_query_route(name)]
 
@@ -64,36 +57,33 @@ def add_query_encoder(
         name: `query-` and a word; or `query` if the folder has only a document route.
 
     Raises:
-        FamilyError: The name is taken or invalid, the widths differ, only one of encoder and MAR normalises
+        MarError: The name is taken or invalid, the widths differ, only one of encoder and MAR normalises
             its vectors, or the encoder was trained with another query prompt. The prompt is not checked for
             modules given as a list.
     """
     root = Path(folder)
     listing = _structure(root)
     if not is_query_route(name):
-        raise FamilyError(f"A query encoder is called query-NAME (letters, digits, - and _); got {name!r}.")
+        raise MarError(f"A query encoder is called query-NAME (letters, digits, - and _); got {name!r}.")
     if name in listing["structure"]:
-        raise FamilyError(
-            f"{root} already has a query encoder {name!r}; choose another name than {_names(listing)}."
+        raise MarError(
+            f"{root} already has a query encoder {name!r}; choose another name than "
+            f"{', '.join(listing['structure'])}."
         )
     modules = list(encoder) if not isinstance(encoder, str | Path) else _modules(Path(encoder), root)
     modules = _fitted(modules, root, listing)
     module_types: dict[str, str] = {}
     for index, module in enumerate(modules):
         key = f"{name}_{index}_{type(module).__name__}"
-        part = root / f"{key}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        module.save(str(part))
-        shutil.rmtree(root / key, ignore_errors=True)  # left over from a killed call
-        move_folder(part, root / key)
+        with finished_folder(root / key) as part:
+            module.save(str(part))
         module_types[key] = f"{type(module).__module__}.{type(module).__name__}"
-    for folder in routers(root)[1:]:
-        _add_tail(folder, name)
+    for router in routers(root)[1:]:
+        _add_tail(router, name)
     listing["types"] |= module_types
     listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
+    _renew_digests(root)
 
 
 def remove_query_encoder(folder: str | Path, name: str) -> None:
@@ -106,13 +96,13 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
         name: Name of the encoder; not `query`, which is used if none is named.
 
     Raises:
-        FamilyError: The folder has no such encoder, or it is `query`.
+        MarError: The folder has no such encoder, or it is `query`.
     """
     root = Path(folder)
     names = query_encoders(root)
     if name not in names or name == "query":
         others = ", ".join(other for other in names if other != "query") or "none"
-        raise FamilyError(f"{root} has no query encoder {name!r} that can be removed; it has {others}.")
+        raise MarError(f"{root} has no query encoder {name!r} that can be removed; it has {others}.")
     for router in routers(root):
         listing = read_router(router)
         removed = listing["structure"].pop(name, [])
@@ -123,7 +113,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
         write_router(router, listing)
         for key in removed:
             shutil.rmtree(router / key, ignore_errors=True)
-    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
+    _renew_digests(root)
 
 
 def _add_tail(folder: Path, name: str) -> None:
@@ -142,34 +132,32 @@ def _add_tail(folder: Path, name: str) -> None:
 
 def _structure(root: Path) -> dict[str, Any]:
     if not (root / ROUTER_FILE).is_file():
-        raise FamilyError(f"{root} has no {ROUTER_FILE}, so it is not a saved MAR.")
+        raise MarError(f"{root} has no {ROUTER_FILE}, so it is not a saved MAR.")
     return read_router(root)
 
 
-def _names(listing: dict[str, Any]) -> str:
-    return ", ".join(listing["structure"])
+def _renew_digests(root: Path) -> None:
+    if (root / DIGESTS).is_file():
+        write_digests(root)
 
 
-def _settings(root: Path) -> dict[str, Any]:
-    path = root / CONFIG
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return content
+def _prompt(root: Path) -> str:
+    settings = read_record(root / "config_sentence_transformers.json") or {}
+    return str((settings.get("prompts") or {}).get("query") or "")
 
 
 def _modules(source: Path, root: Path) -> list[Module]:
     """Return the modules of a saved encoder, or of the query route of a saved model with routes."""
     if not (source / "modules.json").is_file():
-        raise FamilyError(
-            f"{source} holds no modules.json; give the folder of a sentence-transformers model."
-        )
-    theirs, ours = (_settings(path).get("prompts", {}).get("query") or "" for path in (source, root))
+        raise MarError(f"{source} holds no modules.json; give the folder of a sentence-transformers model.")
+    theirs, ours = _prompt(source), _prompt(root)
     if theirs != ours:
-        raise FamilyError(
+        raise MarError(
             f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
             f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
         )
-    if (source / ROUTER_FILE).is_file() and "query" not in (listing := _structure(source))["structure"]:
-        raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
+    if (source / ROUTER_FILE).is_file() and "query" not in query_encoders(source):
+        raise MarError(f"{source} has no 'query' route.")
     return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
 
 
@@ -189,13 +177,13 @@ def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any
     normalised = isinstance(modules[-1], Normalize)
     core = modules[:-1] if normalised else modules
     if normalised and not shared and not inside:
-        raise FamilyError(
+        raise MarError(
             f"The encoder normalises its vectors and the encoders of {root} do not; give modules without "
             "Normalize."
         )
     width, theirs = _width(core), _saved_width(root, listing)
     if width != theirs:
-        raise FamilyError(
+        raise MarError(
             f"The encoder gives {width} dimensions, the document space of {root} has {theirs}. Give it a "
             f"linear layer of that width (projection={theirs}) and align it."
         )
@@ -211,10 +199,9 @@ def _saved_width(root: Path, listing: dict[str, Any]) -> int:
     """Return the width of the space, from the settings of a saved route; no weights are loaded."""
     chain = saved_chain(root, next(iter(listing["structure"])))
     for part in reversed(chain):
-        path = part.path / "config.json"
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        config = read_record(part.path / "config.json") or {}
         for field in ("out_features", "embedding_dimension", "word_embedding_dimension", "hidden_size"):
             if field in config:
                 return int(config[field])
     names = ", ".join(part.path.name for part in chain)
-    raise FamilyError(f"{root} does not say how wide its vectors are (modules {names}).")
+    raise MarError(f"{root} does not say how wide its vectors are (modules {names}).")

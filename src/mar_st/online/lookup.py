@@ -17,8 +17,7 @@ from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from mar_st.files import read_json
-from mar_st.lookup.features import Features
-from mar_st.lookup.saved import saved_features
+from mar_st.lookup.features import Features, saved_features
 from mar_st.model.digest import model_digest, space_of
 from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
 from mar_st.online.listing import ExportListing, Size
@@ -138,7 +137,7 @@ class NumpyLookupEncoder:
             `None` if the query encoder is of another kind, is missing, or has a dtype that numpy lacks.
 
         Raises:
-            LookupEncoderError: Its files are damaged or do not match.
+            MarError: Its files are damaged or do not match.
             EncoderError: Its files cannot be read.
         """
         name_and_chain = _chain(folder, query)

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig
 
 from mar_st.errors import MarError
-from mar_st.export.graph import PackedEncoder, merge_siblings, parts_of
+from mar_st.export.graph import PackedEncoder, parts_of
 from mar_st.export.source import check_tokens, write_front
 from mar_st.online.front import TextPacker
 from mar_st.online.torch_encoder import TorchEncoder
@@ -102,13 +102,6 @@ def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
     expected = np.stack([model.encode_query(text) for text in TEXTS])
     vectors = packed_vectors(model, tmp_path, TEXTS, "吃药：")
     np.testing.assert_allclose(vectors, expected, atol=2e-6)
-
-
-def test_merged_layers_are_as_many_as_expected():
-    model = make_model("gte")[0].model
-    before = model.get_input_embeddings().weight.clone()
-    assert merge_siblings(model) == 4  # queries, keys and values; gates: in each of two layers
-    assert torch.equal(before, model.get_input_embeddings().weight)
 
 
 def test_unsupported_models_are_refused():

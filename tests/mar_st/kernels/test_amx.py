@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from mar_st.encode import Engine
 from mar_st.errors import MarError
@@ -44,27 +43,6 @@ def test_products_are_fifty_times_as_exact_as_in_bfloat16(
     assert (output - exact).abs().max() < 6e-5
     half = (x.bfloat16() @ w.bfloat16().T).double() + (bias.double() if bias is not None else 0)
     assert (output - exact).abs().max() < (half - exact).abs().max() / 50
-
-
-@needs_unit
-def test_views_and_empty_inputs_are_computed() -> None:
-    torch.manual_seed(0)
-    layer = nn.Linear(64, 32)
-    packed = PackedLinear(layer.weight, layer.bias, kernel())
-    x = torch.randn(3, 64, 5).transpose(1, 2)
-    torch.testing.assert_close(packed(x), layer(x), atol=1e-4, rtol=0)
-    assert packed(torch.empty(0, 64)).shape == (0, 32)
-
-
-@needs_unit
-def test_only_layers_that_fit_are_replaced() -> None:
-    model = symmetric("gte")
-    transformer = model[0].model
-    transformer.odd = nn.Linear(64, 20)
-    transformer.half = nn.Linear(32, 32).bfloat16()
-    use_kernel(model, "amx")
-    assert type(transformer.odd) is type(transformer.half) is nn.Linear
-    assert any(isinstance(module, PackedLinear) for module in transformer.modules())
 
 
 @needs_unit

@@ -48,18 +48,6 @@ def test_compiled_libraries_are_cached(source: Path, tmp_path: Path, monkeypatch
 
 
 @needs_compiler
-def test_other_sources_headers_and_flags_are_recompiled(source: Path, tmp_path: Path) -> None:
-    library(source, [])
-    source.with_name("number.hpp").write_text("#define NUMBER 42\n", encoding="utf-8")
-    assert library(source, []).number() == 42
-    source.write_text(SOURCE.replace("return", "return 1 +"), encoding="utf-8")
-    assert library(source, []).number() == 43
-    source.with_name("number.hpp").write_text("", encoding="utf-8")
-    assert library(source, ["-DNUMBER=5"]).number() == 6
-    assert len(cached(tmp_path)) == 4
-
-
-@needs_compiler
 def test_a_broken_library_is_recompiled(source: Path, tmp_path: Path) -> None:
     code = f"from mar_st.kernels.build import library, Path; library(Path({str(source)!r}), [])"
     subprocess.run([sys.executable, "-c", code], check=True)  # a process loads what has one name once
@@ -129,16 +117,3 @@ def test_errors_say_what_is_missing(source: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(build.platform, "system", lambda: "Darwin")
     with pytest.raises(CompileError, match="on Linux only; this is Darwin"):
         library(source, [])
-
-
-@needs_compiler
-def test_messages_of_the_compiler_are_reported(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source.write_text("int number( { }\n", encoding="utf-8")
-    with pytest.raises(CompileError, match=r"could not compile number.cpp: .*error"):
-        library(source, [])
-    assert cached(tmp_path) == []
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    source.write_text(SOURCE, encoding="utf-8")
-    assert library(source, []).number() == 41  # by another compiler

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from mar_st.encode import Engine
 from mar_st.kernels import cpu_attention
 from mar_st.kernels.cpu_attention import (
     FLOAT32_ATTENTION,
-    PRODUCT_ATTENTION,
     float32_attention,
     product_attention,
-    use_product_attention,
 )
-from tests.mar_st.encode.encoders import symmetric, texts
+from tests.mar_st.encode.encoders import symmetric
 
 
 def drawn(texts: int = 3, heads: int = 4, groups: int = 4, tokens: int = 9, size: int = 16) -> list[Any]:
@@ -77,10 +73,6 @@ def test_equals_exact_attention(groups: int, kind: str) -> None:
         assert (output - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
 
 
-def test_the_default_scale_follows_the_head_size() -> None:
-    assert (attended(drawn()) - exact(drawn())).abs().max() < 0.02
-
-
 @pytest.mark.parametrize("bytes_", [1, 2 * 9 * 9 * 2, 2 * 9 * 9 * 4, 2 * 9 * 9 * 9, 2**20])
 @pytest.mark.parametrize("groups", [4, 2])
 def test_parts_give_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,16 +102,6 @@ def test_a_causal_layer_without_mask_is_causal() -> None:
     assert (attended(tensors) - wanted).abs().max() > 0.1
 
 
-def test_other_dtypes_are_computed_by_torch() -> None:
-    tensors = [tensor.float() for tensor in drawn()]
-    assert (attended(tensors) - exact(tensors)).abs().max() < 1e-5
-
-
-def test_all_texts_may_share_a_mask() -> None:
-    tensors, mask = drawn(), padding()[:1]
-    assert (attended(tensors, mask) - exact(tensors, mask)).abs().max() < 0.02
-
-
 @pytest.mark.parametrize(("groups", "most"), [(4, 2 * 9 * 9), (2, 4 * 9 * 9)])
 def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = drawn(groups=groups)
@@ -129,26 +111,6 @@ def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytes
     monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most - 1)
     monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
     assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["gte", "qwen3"])
-def test_a_model_gives_the_same_vectors(kind: str) -> None:
-    model = symmetric(kind)
-    expected = Engine(model).encode(texts())
-    plain = Engine(model.bfloat16(), rows=7).encode(texts())
-    assert use_product_attention(model[0].model)
-    assert model[0].model.config._attn_implementation == PRODUCT_ATTENTION
-    vectors = Engine(model, rows=7).encode(texts())
-    assert np.abs(vectors - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
-    assert np.abs(vectors - plain).max() > 0
-
-
-def test_a_model_keeps_an_attention_that_was_chosen() -> None:
-    model = symmetric("gte")[0].model
-    model.set_attn_implementation("eager")
-    assert not use_product_attention(model)
-    assert model.config._attn_implementation == "eager"
 
 
 # -- in float32, for training --

@@ -7,13 +7,12 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from mar_st.kernels import exact
-from mar_st.kernels.exact import MAX_K, REQUIRED_FLAGS, ExactSearch, exact_search
+from mar_st.kernels.exact import MAX_K, REQUIRED_FLAGS, exact_search
 from mar_st.kernels.processor import processor
 
 pytestmark = [
@@ -107,15 +106,6 @@ def test_strided_and_mapped_arrays_are_searched(tmp_path) -> None:
     assert not exact.takes(wide, MAX_K + 1)
 
 
-def test_several_callers_at_once_get_the_results_of_one() -> None:
-    queries, vectors = made(40, 64, 0), made(9000, 64, 1)
-    search = exact_search(2)
-    expected = search.search(queries, vectors, 10)[1]
-    with ThreadPoolExecutor(8) as pool:
-        rows = pool.map(lambda place: search.search(queries[place : place + 1], vectors, 10)[1], range(40))
-    np.testing.assert_array_equal(np.concatenate(list(rows)), expected)
-
-
 def test_vectors_of_nan_are_not_found() -> None:
     vectors = made(200, 16, 0)
     vectors[[3, 77]] = np.nan
@@ -140,28 +130,6 @@ def _forget() -> str:
     exact_search.cache_clear()
     gc.collect()
     return "done"
-
-
-def test_a_forked_process_can_drop_the_search_of_its_parent() -> None:
-    queries, vectors = made(4, 32, 0), made(4000, 32, 1)
-    expected = exact_search(2).search(queries, vectors, 3)[1]
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply_async(_forget).get(60) == "done"
-    exact_search.cache_clear()  # and here its threads end
-    np.testing.assert_array_equal(exact_search(2).search(queries, vectors, 3)[1], expected)
-
-
-def test_running_out_of_memory_raises_memory_error() -> None:
-    class Kernels:
-        mar_exact_open = staticmethod(lambda _: 1)
-        mar_exact_close = staticmethod(lambda _: None)
-        mar_exact_search = staticmethod(lambda *_: 1)
-
-    with pytest.raises(MemoryError, match="10 results of 2 queries"):
-        ExactSearch(Kernels, 2).search(made(2, 8, 0), made(5, 8, 1), 10)
-    Kernels.mar_exact_open = staticmethod(lambda _: None)
-    with pytest.raises(MemoryError, match="could not start 2 threads"):
-        ExactSearch(Kernels, 2)
 
 
 def test_search_works_without_a_compiler(tmp_path) -> None:

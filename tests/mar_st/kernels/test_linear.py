@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from mar_st.encode import EncodeSettings, Engine, encode_corpus
+from mar_st.encode import Engine
 from mar_st.errors import MarError
 from mar_st.kernels import amx, linear
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
-from mar_st.kernels.processor import Processor, processor
-from tests.conftest import write_jsonl
+from mar_st.kernels.processor import Processor
 from tests.mar_st.encode.encoders import symmetric, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 needs_bfloat16 = pytest.mark.skipif(
@@ -56,16 +54,6 @@ def test_products_are_bfloat16() -> None:
 
 
 @needs_onednn
-def test_views_and_empty_inputs_are_computed() -> None:
-    torch.manual_seed(0)
-    layer = nn.Linear(64, 24)
-    packed = OneDNNLinear(layer.weight, layer.bias)
-    x = torch.randn(3, 64, 5).transpose(1, 2)
-    torch.testing.assert_close(packed(x), layer(x), atol=1e-5, rtol=0)
-    assert packed(torch.empty(0, 64)).shape == (0, 24)
-
-
-@needs_onednn
 @pytest.mark.parametrize("kind", ["gte", "qwen3"])
 def test_a_model_gives_the_same_vectors(kind: str) -> None:
     model = symmetric(kind)
@@ -99,23 +87,6 @@ def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
     assert best_kernel(torch.bfloat16) == expected
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("dtype", "asked"), [("auto", [torch.float32]), ("bfloat16", [torch.bfloat16]), ("float32", [])]
-)
-def test_a_run_asks_for_the_kernel_of_its_dtype(
-    dtype: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requested: list[torch.dtype] = []
-    monkeypatch.setattr(linear, "best_kernel", lambda dtype: requested.append(dtype) or "torch")
-    symmetric("gte").save_pretrained(str(tmp_path / "model"))
-    corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": "a", "text": "头疼"}])
-    encode_corpus(
-        tmp_path / "model", corpus, tmp_path / "v", EncodeSettings(dtype=dtype), show_progress=False
-    )
-    assert requested == asked
-
-
 @pytest.mark.parametrize(
     ("here", "onednn", "expected"),
     [
@@ -135,34 +106,7 @@ def test_onednn_is_the_best_kernel_only_on_amd_with_avx512(
     assert best_kernel() == expected
 
 
-def test_the_matrix_unit_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amx, "kernel", object)
-    assert best_kernel() == "amx"
-
-
-def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tmp_path / "model"
-    symmetric("gte").save_pretrained(str(model))
-    corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": str(i), "text": t} for i, t in enumerate(texts())])
-    monkeypatch.setattr(linear, "best_kernel", lambda _: "torch")
-    first = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)[:]
-
-    monkeypatch.setattr(linear, "best_kernel", lambda _: "onednn")
-    with corpus.open("a", encoding="utf-8") as out:
-        out.write(json.dumps({"_id": "new", "text": "头疼"}) + "\n")
-    vectors = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)
-
-    assert json.loads((tmp_path / "v" / "encode.json").read_text())["settings"]["kernel"] == "torch"
-    np.testing.assert_allclose(vectors[: len(first)], first, atol=1e-6)
-    assert len(vectors) == len(first) + 1
-
-
 def test_an_unavailable_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "has_onednn", lambda *_: False)
     with pytest.raises(MarError, match="torch with oneDNN"):
         use_kernel(symmetric("gte"), "onednn")
-
-
-def test_the_processor_has_a_maker_exactly_if_it_has_flags() -> None:
-    here = processor()
-    assert (here.maker == "") == (here.flags == frozenset())

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.lookup import Features, LookupEncoderError
+from mar_st.errors import MarError
+from mar_st.lookup import Features
 from mar_st.lookup.features import grams, normalise
 
 
@@ -34,17 +35,17 @@ def test_unknown_features_are_left_out_and_known_ones_counted():
 
 
 @pytest.mark.parametrize(
-    ("names", "lengths", "max_length", "message"),
+    ("names", "lengths", "max_length"),
     [
-        (["a"], (0, 3), 10, "at least 1"),
-        (["a"], (3, 2), 10, "shortest and the longest"),
-        (["a"], (1, 2), 0, "positive number of characters"),
-        ([], (1, 2), 10, "needs features"),
-        (["a", "a"], (1, 2), 10, "each once"),
+        (["a"], (0, 3), 10),
+        (["a"], (3, 2), 10),
+        (["a"], (1, 2), 0),
+        ([], (1, 2), 10),
+        (["a", "a"], (1, 2), 10),
     ],
 )
-def test_impossible_rules_are_refused(names, lengths, max_length, message):
-    with pytest.raises(LookupEncoderError, match=message):
+def test_impossible_rules_are_refused(names, lengths, max_length):
+    with pytest.raises(MarError, match="lookup encoder"):
         Features(names, lengths=lengths, max_length=max_length)
 
 

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.model.family import FamilyError, add_query_encoder, query_encoders, remove_query_encoder
+from mar_st.model.family import add_query_encoder, query_encoders, remove_query_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 
@@ -124,20 +124,20 @@ def test_a_kill_leaves_a_folder_that_loads(mar, small, queries, tmp_path, monkey
 
 
 def test_mismatched_inputs_are_refused(family, mar, small, tmp_path):
-    with pytest.raises(FamilyError, match="already has a query encoder 'query-small'"):
+    with pytest.raises(MarError, match="already has a query encoder 'query-small'"):
         add_query_encoder(family, small, "query-small")
-    with pytest.raises(FamilyError, match=r"called query-NAME.*'small\.1'"):
+    with pytest.raises(MarError, match=r"called query-NAME.*'small\.1'"):
         add_query_encoder(family, small, "small.1")
-    with pytest.raises(FamilyError, match=r"gives 16 dimensions.*has 32"):
+    with pytest.raises(MarError, match=r"gives 16 dimensions.*has 32"):
         add_query_encoder(family, small[:2], "query-tiny")
     SentenceTransformer(modules=small, prompts={"query": "问："}, device="cpu").save_pretrained(
         str(tmp_path / "other")
     )
-    with pytest.raises(FamilyError, match="trained with the query prompt '问：'"):
+    with pytest.raises(MarError, match="trained with the query prompt '问：'"):
         add_query_encoder(family, tmp_path / "other", "query-other")
-    with pytest.raises(FamilyError, match=r"no modules\.json"):
+    with pytest.raises(MarError, match=r"no modules\.json"):
         add_query_encoder(family, tmp_path, "query-other")
-    with pytest.raises(FamilyError, match="not a saved MAR"):
+    with pytest.raises(MarError, match="not a saved MAR"):
         query_encoders(tmp_path / "other")
     with pytest.raises(MarError, match=r"has no query encoder 'query-huge'; it has query, query-small\."):
         MAR.from_pretrained(family, query="query-huge", routes="query")
@@ -170,7 +170,7 @@ def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, 
 @pytest.mark.parametrize("name", ["query", "query-large", "document"])
 def test_only_an_added_query_encoder_can_be_removed(family, name):
     with pytest.raises(
-        FamilyError, match=f"no query encoder '{name}' that can be removed; it has query-small"
+        MarError, match=f"no query encoder '{name}' that can be removed; it has query-small"
     ):
         remove_query_encoder(family, name)
     assert query_encoders(family) == ["query", "query-small"]
