@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=10)
     options = parser.parse_args()
 
-    from medteb_mteb.curation.judge import Judges, judge
+    from medteb_mteb.curation.judge import Judges, grade_pools, read_material
 
     limit = options.concurrency / options.latency
     here, there = multiprocessing.Pipe()
@@ -146,7 +146,8 @@ def main() -> None:
         import openai  # noqa: F401 - not part of the measured time
 
         started, cpu = time.monotonic(), time.process_time()
-        report = judge(*paths, folder / "out", config, already_anonymous=True, show_progress=False)
+        material = read_material(*paths, already_anonymous=True)
+        report = grade_pools(material, config, folder / "out", folder / "j.sqlite", show_progress=False)
         whole, cpu = time.monotonic() - started, time.process_time() - cpu
     totals = account(url)
     reached = totals["made"] / (totals["last"] - totals["first"])
@@ -155,9 +156,9 @@ def main() -> None:
     bare_cpu = time.process_time() - bare_cpu
     server.terminate()
     grades = totals["sold"] / (totals["last"] - totals["first"])
-    assert report.complete
-    checked = report.judges[0].details["checked"]  # positives, each with a query it cannot answer
-    assert (totals["sold"], totals["most"]) == (report.pairs + checked, 1), totals
+    assert report["complete"]
+    checked = report["judges"][0]["checked"]  # positives, each with a query it cannot answer
+    assert (totals["sold"], totals["most"]) == (report["pairs"] + checked, 1), totals
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     load = "load " + " ".join(f"{value:.1f}" for value in os.getloadavg())
     each, bare_each = (1000 * used / totals["made"] for used in (cpu, bare_cpu))
@@ -168,7 +169,7 @@ def main() -> None:
         f"bare client            {plain:8.1f} answers/s  {plain / limit:6.1%}  {bare_each:5.2f} ms CPU each"
     )
     print(f"grades                 {grades:8.0f} a second")
-    print(f"whole command          {whole:8.1f} s for {report.pairs} pairs, {totals['made']} requests")
+    print(f"whole command          {whole:8.1f} s for {report['pairs']} pairs, {totals['made']} requests")
     print(f"checked again          {checked:8d} positives")
 
 

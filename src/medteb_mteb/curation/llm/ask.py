@@ -131,8 +131,8 @@ class _Work:
             return future
         return None
 
-    def finish(self, future: Future[Answer]) -> None:
-        """Store the answer of a request, then use it."""
+    def store(self, future: Future[Answer]) -> Answer | None:
+        """Store the answer of a request; `None`: the LLM is given up."""
         order, held = future.order, future.held  # type: ignore[attr-defined]
         self.pending -= 1
         self.held_cost -= self.asker.llm.cost(*held)
@@ -141,14 +141,18 @@ class _Work:
             answer = future.result()
         except GiveUp as given_up:
             self.halt(str(given_up))
-            return
+            return None
         answer = self.journal.put(order.key, order.attempt, self.asker.llm, answer)
         if answer.received:
             self.asker.bought += 1
             self.cost += self.asker.llm.cost(answer.tokens_in, answer.tokens_out)
             self.tokens += answer.tokens_in + answer.tokens_out
             self.largest = max(self.largest, answer.tokens_out)
-        self.queue.extend(self.asker.settle(order, answer, known=False))
+        return answer
+
+    def use(self, future: Future[Answer], answer: Answer) -> None:
+        """Use an answer that is stored."""
+        self.queue.extend(self.asker.settle(future.order, answer, known=False))  # type: ignore[attr-defined]
         if self.asker.stopped:
             self.stop.set()
 
@@ -194,7 +198,7 @@ def ask_all(askers: Sequence[Asker], journal: Journal) -> None:
             for asker in askers
         ]
         with _interruptible(works):
-            error = _work(works)
+            error = _work(works, journal)
         for work in works:
             if work.client is not None:
                 work.client.close()
@@ -202,7 +206,7 @@ def ask_all(askers: Sequence[Asker], journal: Journal) -> None:
         raise error
 
 
-def _work(works: Sequence[_Work]) -> Exception | None:
+def _work(works: Sequence[_Work], journal: Journal) -> Exception | None:
     """Send requests until all askers are done; return the first error, once no request is under way."""
     error: Exception | None = None
     running: dict[Future[Answer], _Work] = {}
@@ -218,11 +222,17 @@ def _work(works: Sequence[_Work]) -> Exception | None:
                 work.halt(str(error))
         if not running:
             return error
-        for done in wait(running, return_when=FIRST_COMPLETED).done:
-            try:
-                running.pop(done).finish(done)
-            except Exception as failure:
-                error = error or failure
+        done = {future: running.pop(future) for future in wait(running, return_when=FIRST_COMPLETED).done}
+        try:
+            # Answers are on the disk before the first of them is used.
+            with journal.transaction():
+                answers = {future: work.store(future) for future, work in done.items()}
+            with journal.transaction():
+                for future, work in done.items():
+                    if (answer := answers[future]) is not None:
+                        work.use(future, answer)
+        except Exception as failure:
+            error = error or failure
 
 
 @contextmanager

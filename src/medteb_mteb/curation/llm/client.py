@@ -215,26 +215,30 @@ class Client:
 
     def _send(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Any:
         """Return the JSON of a reply."""
-        schema = {"name": "answer", "strict": True, "schema": dict(prompt.schema)}
-        formats: dict[str, Any] = {
-            "json_object": {"response_format": {"type": "json_object"}},
-            "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
-        }
-        heat = {} if self.llm.temperature is None else {"temperature": self.llm.temperature}
-        create = self._client.chat.completions.with_streaming_response.create
-        with create(
-            model=self.llm.model,
-            messages=[
+        body: dict[str, Any] = {
+            **self.llm.extra,
+            "messages": [
                 {"role": "system", "content": prompt.system},
                 {"role": "user", "content": prompt.user},
             ],
-            extra_body=self.llm.extra,
+        }
+        if self.llm.temperature is not None:
+            body["temperature"] = self.llm.temperature
+        if form == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif form == "json_schema":
+            schema = {"name": "answer", "strict": True, "schema": dict(prompt.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        # As extra fields, which replace the others: the client's typed parameters take a third of its time.
+        create = self._client.chat.completions.with_streaming_response.create
+        with create(
+            model=self.llm.model,
+            messages=[],
+            extra_body=body,
             extra_headers={"Idempotency-Key": f"medteb-{identity}"},
-            **heat,
-            **formats.get(form, {}),
         ) as response:
-            body = self._body(response.iter_bytes())
-        return json.loads(body)  # JSON is UTF-8, whatever the headers say
+            content = self._body(response.iter_bytes())
+        return json.loads(content)  # JSON is UTF-8, whatever the headers say
 
     def _body(self, parts: Iterator[bytes]) -> bytes:
         """Return the body of a reply."""

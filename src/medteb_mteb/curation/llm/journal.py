@@ -127,11 +127,14 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Provide the database for writing: all of it is written, or nothing.
+        """Provide the database for writing: all of it is written, or nothing; may be nested.
 
         Raises:
             MarError: It cannot be written.
         """
+        if self.db.in_transaction:
+            yield self.db
+            return
         try:
             self.db.execute("BEGIN IMMEDIATE")
             try:
