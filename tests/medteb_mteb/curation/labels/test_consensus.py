@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mar_st.errors import MarError
+from pydantic import ValidationError
+from medteb_mteb.curation.labels.consensus import (
+    CONSENSUS,
+    ConsensusRule,
+    ConsensusSettings,
+    consensus,
+    counts,
+)
+from medteb_mteb.curation.labels.grades import Judgement, read_judgements, read_labels
+from medteb_mteb.curation.step import lineage, perform
+
+
+def judged(**grades):
+    """Judgements of one query: document -> a letter per judge, `-` where a judge gave none."""
+    return [
+        Judgement("q", document, f"judge-{i}", letter)
+        for document, letters in grades.items()
+        for i, letter in enumerate(letters)
+        if letter != "-"
+    ]
+
+
+def labels(result):
+    return {
+        label.document_id: label.relevance if label.relevance is not None else label.reason
+        for label in result
+    }
+
+
+def test_the_published_rule_keeps_only_what_all_agree_on():
+    result = consensus(judged(a="SSA", b="SAB", c="BCD", d="SDD", e="SS-"))
+    assert labels(result) == {
+        "a": 1,
+        "b": "judges disagree",
+        "c": 0,
+        "d": "judges disagree",
+        "e": "a judge is missing",
+    }
+    assert counts(result) == {
+        "positive": 1, "negative": 1, "discarded: a judge is missing": 1, "discarded: judges disagree": 2,
+    }  # fmt: skip
+
+
+def test_where_a_positive_begins_is_a_setting():
+    given = judged(a="SSA", b="AAB")
+    assert labels(consensus(given, ConsensusRule(worst_positive="S"))) == {"a": "judges disagree", "b": 0}
+    assert labels(consensus(given, ConsensusRule(worst_positive="B"))) == {"a": 1, "b": 1}
+
+
+def test_a_majority_decides_and_ties_are_discarded():
+    given = judged(a="SSD", b="SDD", c="SD-")
+    assert labels(consensus(given, ConsensusRule(rule="majority"))) == {
+        "a": 1,
+        "b": 0,
+        "c": "a judge is missing",
+    }
+    assert labels(consensus(given, ConsensusRule(rule="majority", incomplete=True)))["c"] == "tie"
+
+
+def test_weights_decide_and_equal_ones_are_the_majority():
+    given = judged(a="SDD", b="SSD", c="DDD")
+    assert labels(consensus(given, ConsensusRule(rule="weighted", weights={"judge-0": 3}))) == {
+        "a": 1,
+        "b": 1,
+        "c": 0,
+    }
+    assert labels(consensus(given, ConsensusRule(rule="weighted"))) == labels(
+        consensus(given, ConsensusRule(rule="majority"))
+    )
+    # 4 of 5 is the share of b's judges, and the rule requires more.
+    strict = ConsensusRule(rule="weighted", weights={"judge-0": 3}, share=0.8)
+    assert labels(consensus(given, strict)) == {"a": "tie", "b": "tie", "c": 0}
+
+
+def test_graded_keeps_the_mean_and_discards_what_is_far_apart():
+    given = judged(a="SSA", b="AAA", c="AAB", d="ABB", e="BBC", f="SSB")
+    assert labels(consensus(given, ConsensusRule(rule="graded"))) == {
+        "a": 4, "b": 3, "c": 3, "d": 0, "e": 0, "f": "grades too far apart",
+    }  # fmt: skip
+    assert labels(consensus(given, ConsensusRule(rule="graded", spread=2)))["f"] == 3
+
+
+def test_a_rule_may_use_only_some_judges():
+    given = judged(a="SDS", b="DDS")
+    rule = ConsensusRule(only=("judge-0", "judge-2"))
+    assert labels(consensus(given, rule)) == {"a": 1, "b": "judges disagree"}
+    with pytest.raises(
+        MarError, match="'gpt' has graded nothing; there are grades from judge-0, judge-1, judge-2"
+    ):
+        consensus(given, ConsensusRule(only=("gpt",)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "mean"},
+        {"weights": {"a": 1}},
+        {"rule": "weighted", "weights": {"a": -1}},
+        {"rule": "weighted", "share": 0.2},
+        {"rule": "weighted", "share": 1.0},
+        {"only": ("a", "b", "a")},
+        {"worst_positive": "X"},
+    ],
+)
+def test_impossible_rules_are_refused(settings):
+    with pytest.raises(ValidationError):
+        ConsensusRule(**settings)
+
+
+def test_a_judge_may_weigh_less_than_one_or_nothing():
+    given = judged(a="SD", b="DS")
+    for weight in (0.0, 0.5):
+        rule = ConsensusRule(rule="weighted", weights={"judge-0": weight, "judge-1": 1.0}, share=0.5)
+        assert labels(consensus(given, rule)) == {"a": 0, "b": 1}
+
+
+ROW = '{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "S"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"query-id": "q", "corpus-id": "d", "judge": "j"}'], ":1: "),
+        (["[1]"], ":1: "),
+        ([ROW.replace("S", "E")], "grade 'E' is not one of S, A"),
+        ([ROW.replace('"d"', "3")], ":1: "),
+        ([ROW] * 2, ":2: j graded q and d before"),
+        ([], "holds no judgements"),
+    ],
+)
+def test_unusable_judgements_are_named_with_their_line(tmp_path, lines, message):
+    (tmp_path / "judgements.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(MarError, match=message):
+        list(read_judgements(tmp_path))
+
+
+def test_judgements_are_read(tmp_path):
+    row = {"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "A", "extra": 1}
+    (tmp_path / "j.jsonl").write_text(json.dumps(row) + "\n\n", encoding="utf-8")
+    assert list(read_judgements(tmp_path / "j.jsonl")) == [Judgement("q", "d", "j", "A")]
+
+
+def test_a_positive_passage_that_may_instruct_judges_is_discarded(tmp_path):
+    rows = [
+        {"query-id": "q", "corpus-id": document, "judge": judge, "grade": grade, **marked}
+        for document, grade, marked in (
+            ("raised", "S", {"suspicious": True}),
+            ("low", "D", {"suspicious": True}),
+            ("plain", "S", {}),
+        )
+        for judge in ("one", "two")
+    ]
+    (tmp_path / "judgements.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = list(read_judgements(tmp_path))
+    reason = "positive of a passage that may instruct judges"
+    assert labels(consensus(given)) == {"raised": reason, "low": 0, "plain": 1}
+    assert labels(consensus(given, ConsensusRule(keep_suspicious=True))) == {
+        "raised": 1,
+        "low": 0,
+        "plain": 1,
+    }
+    assert counts(consensus(given)) == {"positive": 1, "negative": 1, f"discarded: {reason}": 1}
+
+
+def test_a_label_that_is_kept_has_no_reason():
+    kept = consensus(judged(a="SSA", c="BCD"))
+    assert [(label.relevance, label.reason) for label in kept] == [(1, ""), (0, "")]
+    decided = consensus(judged(a="SSB"), ConsensusRule(rule="majority"))
+    assert [(label.relevance, label.reason) for label in decided] == [(1, "")]
+
+
+def test_the_step_writes_labels_agreement_and_what_is_missing(tmp_path):
+    grades = [("q1", "d1", "b", "S"), ("q1", "d1", "a", "A"), ("q1", "d2", "b", "D")]
+    names = ("query-id", "corpus-id", "judge", "grade")
+    rows = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in grades]
+    folder = tmp_path / "judged"
+    folder.mkdir()
+    (folder / "judgements.jsonl").write_text("".join(rows))
+    failed = [
+        {"query-id": "q1", "corpus-id": d, "judge": j} for d, j in (("d2", "a"), ("d3", "a"), ("d3", "b"))
+    ]
+    (folder / "failed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in failed))
+    settings = ConsensusSettings.model_validate({"in": folder, "out": tmp_path / "labels"})
+    record, kept = perform(CONSENSUS, settings)
+    missing = "a judge is missing"
+    assert [(one.document_id, one.relevance, one.reason) for one in read_labels(tmp_path / "labels")] == [
+        ("d1", 1, ""),
+        ("d2", None, missing),
+        ("d3", None, missing),
+    ]
+    assert not kept
+    assert record["counts"]["details"]["missing"] == {"a": 2, "b": 1}
+    content = json.loads((tmp_path / "labels" / "agreement.json").read_text())
+    assert (content["rule"], content["labels"]["positive"], content["agreement"]["pairs"]) == (
+        "unanimous",
+        1,
+        1,
+    )
+    (entry,) = lineage(tmp_path / "labels")[-1]["provenance"]["consensus"]
+    assert (entry["rule"], entry["positive"]) == ("unanimous", ["S", "A"])

@@ -1,0 +1,232 @@
+"""Sheets for clinicians: drawn in strata, written blind, safe to open, and compared with the labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from mar_st.errors import MarError
+from medteb_mteb.curation.files import Text
+from medteb_mteb.curation.labels.grades import Label
+from medteb_mteb.curation.labels.review import REVIEW, ReviewSettings, compare
+from medteb_mteb.curation.labels.sheet import (
+    COLUMNS,
+    Sheet,
+    SheetPair,
+    allocate,
+    draw,
+    key_of,
+    read_answers,
+    read_experts,
+    read_sheet,
+    strata_of,
+    write_disagreements,
+    write_sheet,
+)
+from medteb_mteb.curation.step import perform
+
+SIZES = {"positive": 400, "negative": 90_000, "disputed": 12}
+TEXTS = {f"t{i}": Text(f"t{i}", f"+第{i}条") for i in range(12)}
+KINDS = ["positive"] * 4 + ["negative"] * 6 + ["disputed"] * 2
+LABEL = {"positive": 1, "negative": 0, "disputed": None}
+SHEET = Sheet(
+    {i + 1: SheetPair(i + 1, f"t{i}", f"t{i}", LABEL[kind], kind) for i, kind in enumerate(KINDS)},
+    {"positive": 8, "negative": 600, "disputed": 2},
+)
+
+
+@pytest.fixture
+def sheet(tmp_path):
+    write_sheet(tmp_path / "sheet.csv", SHEET, TEXTS, TEXTS)
+    return tmp_path / "sheet.csv"
+
+
+@pytest.fixture
+def fill(sheet):
+    """Writes an expert's file: `fill(name, answers)`, one answer per row, a blank for none."""
+
+    def write(name, answers, encoding="utf-8-sig"):
+        path = sheet.with_name(f"{name}.csv")
+        with path.open("w", encoding=encoding, newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(COLUMNS)
+            writer.writerows((i, "问", "答", answer.strip(), "") for i, answer in enumerate(answers, start=1))
+        return path
+
+    return write
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_stratum_has_its_minimum_and_the_budget_is_spent():
+    allocated = allocate(SIZES, 500, 30)
+    assert sum(allocated.values()) == 500
+    assert allocated["disputed"] == 12  # all of them
+    # By the square roots of the sizes, 20 and 300, of what the third stratum leaves.
+    assert abs(allocated["negative"] - 488 * 300 / 320) <= 0.5
+    assert allocate({"a": 5, "b": 7}, 100, 30) == {"a": 5, "b": 7}
+    with pytest.raises(MarError, match="take 72 pairs"):
+        allocate(SIZES, 60, 30)
+
+
+def test_a_larger_sample_includes_the_smaller_one_of_each_stratum():
+    strata = strata_of(Label(f"q{i}", f"d{i}", i % 2) for i in range(100))
+    few, many = (
+        draw(strata, {"positive": 5, "negative": 0}, 7),
+        draw(strata, {"positive": 20, "negative": 10}, 7),
+    )
+    positives = {one.pair for one in many.rows.values() if one.label}
+    assert {one.pair for one in few.rows.values()} < positives
+    assert (len(positives), list(many.rows)) == (20, list(range(1, 31)))
+    assert many.pairs == {"positive": 50, "negative": 50}
+
+
+def test_a_sheet_is_blind_safe_to_open_and_read_back(sheet):
+    text = sheet.read_text(encoding="utf-8-sig")
+    assert not any(word in text for word in ("positive", "negative", "t1"))
+    assert all(row["query"].startswith("'+第") and row["answer"] == "" for row in rows_of(sheet))
+    assert read_sheet(sheet) == SHEET
+    assert read_answers(sheet, SHEET) == {}
+    key_of(sheet).write_text('{"rows": [{"row": 1}]}')
+    with pytest.raises(MarError, match=r"sheet\.key\.json is not the key"):
+        read_sheet(sheet)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
+def test_answers_are_grades_or_yes_and_no_in_any_width(fill, encoding):
+    given = ["S", " a ", "是", "YES", "Ｓ", "１", "B", "d", "N", "ｂ", "０", " "]
+    answers = read_answers(fill("li", given, encoding), SHEET)
+    assert answers == {row: int(row <= 6) for row in range(1, 12)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[:-1], "lacks 1 of the 12 rows"),
+        (lambda lines: [*lines, lines[1]], "row 1 occurs twice"),
+        (lambda lines: [*lines, "99,a,b,1,"], ":14: expected a row of the sheet"),
+        (lambda lines: ["a,b,c,d,e", *lines[1:]], ":2: expected a row"),
+        (lambda lines: [*lines[:-1], "12,a,b,maybe,"], "'maybe' is not an answer"),
+    ],
+)
+def test_files_other_than_the_sheet_are_refused(fill, change, message):
+    path = fill("li", "1" * 12)
+    path.write_text("\n".join(change(path.read_text("utf-8-sig").splitlines())) + "\n", encoding="utf-8")
+    with pytest.raises(MarError, match=message):
+        read_answers(path, SHEET)
+
+
+def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
+    experts = read_experts(sheet, [fill("li", "SSDD" + "DDDDA " + "10")])
+    assert (experts.number, experts.kappa, experts.unanswered, len(experts.answers)) == (1, None, 1, 11)
+    assert [experts.answers[f"t{i}", f"t{i}"] for i in range(4)] == [1, 1, 0, 0]
+    assert experts.weight(("t0", "t0")) == 8 / 4
+    assert experts.weight(("t4", "t4")) == 600 / 5  # one of six has no answer
+    # Together they represent all pairs.
+    assert sum(experts.weight(pair) for pair in experts.answers) == sum(SHEET.pairs.values())
+
+
+def test_experts_that_differ_are_decided_by_a_third_column(sheet, fill, tmp_path):
+    li, wang = fill("li", "1111000000" + "10"), fill("wang", "1100010000" + "10")
+    before = read_experts(sheet, [li, wang])
+    assert (before.differing, before.undecided, len(before.answers)) == (3, 3, 9)
+    assert 0 < before.kappa < 1
+    out = tmp_path / "differ.csv"
+    answers = {path.stem: read_answers(path, SHEET) for path in (li, wang)}
+    assert write_disagreements(out, SHEET, answers, TEXTS, TEXTS) == 3
+    rows = rows_of(out)
+    shown = [(row["row"], row["answer of li"], row["answer of wang"], row["decision"]) for row in rows]
+    assert shown == [("3", "1", "0", ""), ("4", "1", "0", ""), ("6", "0", "1", "")]
+    assert read_experts(sheet, [li, wang], out) == before
+    for row, decision in zip(rows, ("是", "0", ""), strict=True):
+        row["decision"] = decision
+    with out.open("w", encoding="utf-8-sig", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    after = read_experts(sheet, [li, wang], out)
+    assert (after.differing, after.undecided, len(after.answers)) == (3, 1, 11)
+    assert (after.answers["t2", "t2"], after.answers["t3", "t3"]) == (1, 0)
+    with pytest.raises(MarError, match="decides row 3, on which the experts do not differ"):
+        read_experts(sheet, [li, li], out)
+
+
+def test_agreement_weights_strata_by_size_without_disputed_pairs():
+    answers = {row: int(one) for row, one in enumerate("1110" + "000000" + "10", start=1)}
+    report = compare(SHEET, {"li": answers})
+    assert (report["pairs"], report["unanswered"], report["kappa"]) == (10, 0, None)
+    assert report["agreement"][0] == pytest.approx((8 * 3 / 4 + 600) / 608, abs=1e-4)
+    assert report["agreement"][1] < report["agreement"][0] < report["agreement"][2]
+    assert (report["positives_confirmed"], report["negatives_confirmed"]) == (0.75, 1.0)
+    with pytest.raises(MarError, match="No pair has answers"):
+        compare(SHEET, {"li": answers, "wang": {}})
+
+
+def test_perfect_answers_have_the_exact_interval():
+    answers = {row: one.label for row, one in SHEET.rows.items() if one.label is not None}
+    report = compare(SHEET, {"li": answers, "wang": answers})
+    # By hand: all of 4 positives and of 6 negatives, each with 97.5 %, weighted by their shares.
+    low = 8 / 608 * 0.0125 ** (1 / 4) + 600 / 608 * 0.0125 ** (1 / 6)
+    assert report["agreement"] == pytest.approx([1.0, low, 1.0], abs=1e-4)
+    assert report["kappa"] == report["kappa_with_labels"] == 1.0
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Options of the step over 100 labels, a fifth of them positive."""
+    labels = [Label(f"q{i}", f"d{j}", int(j < 2)) for i in range(10) for j in range(10)]
+    rows = {
+        "labels": [label.to_json() for label in labels],
+        "queries": [{"_id": f"q{i}", "text": f"发烧第{i}天怎么办"} for i in range(10)],
+        "documents": [{"_id": f"d{i}", "text": f"多休息，方案{i}。", "title": "发热"} for i in range(10)],
+    }
+    for name, contents in rows.items():
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in contents)
+        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    return {**{name: tmp_path / f"{name}.jsonl" for name in rows}, "out": tmp_path / "review", "size": 50}
+
+
+def test_the_step_draws_a_sheet_and_later_compares_filled_in_copies(options, tmp_path):
+    record, _ = perform(REVIEW, ReviewSettings(**options))
+    assert record["counts"]["details"]["drawn"] == {"negative": 30, "positive": 20}
+    first = (tmp_path / "review" / "sheet.csv").read_bytes()
+    key = read_sheet(tmp_path / "review" / "sheet.csv")
+    copies = []
+    for name, wrong in (("li", ()), ("wang", (1, 2))):
+        rows = rows_of(tmp_path / "review" / "sheet.csv")
+        for row in rows:
+            label = key.rows[int(row["row"])].label
+            row["answer"] = str(1 - label if int(row["row"]) in wrong else label)
+        copies.append(tmp_path / f"{name}.csv")
+        with copies[-1].open("w", encoding="utf-8-sig", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    record, _ = perform(REVIEW, ReviewSettings(**options, answers=tuple(copies)))
+    assert (tmp_path / "review" / "sheet.csv").read_bytes() == first
+    details = record["counts"]["details"]
+    assert (details["pairs"], details["disagreements"], details["by_reviewer"]["li"]) == (50, 2, 1.0)
+    assert len(rows_of(tmp_path / "review" / "disagreements.csv")) == 2
+    # A sheet that was filled in inside the folder is not overwritten.
+    (tmp_path / "review" / "sheet.csv").write_bytes(copies[0].read_bytes())
+    with pytest.raises(MarError, match="changed by hand"):
+        perform(REVIEW, ReviewSettings(**options, seed=1))
+
+
+def test_a_sheet_of_an_edition_also_has_its_disputed_pairs(tmp_path, write_retrieval_folder):
+    folder = write_retrieval_folder(tmp_path / "edition")
+    (folder / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\nq0\td1\t0\n")
+    (folder / "disputed.tsv").write_text("query-id\tcorpus-id\nq0\td2\n")
+    settings = ReviewSettings(labels=folder, out=tmp_path / "review", minimum=1, disputed=True)
+    record, _ = perform(REVIEW, settings)
+    assert record["counts"]["details"]["drawn"] == {"disputed": 1, "negative": 1, "positive": 3}
+
+
+def test_labels_without_texts_are_refused(options):
+    with pytest.raises(MarError, match="Give the queries and documents"):
+        perform(REVIEW, ReviewSettings(**{**options, "queries": None}))
