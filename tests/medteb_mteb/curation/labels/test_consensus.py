@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from mar_st.errors import MarError
-from pydantic import ValidationError
 from medteb_mteb.curation.labels.consensus import (
     CONSENSUS,
     ConsensusRule,

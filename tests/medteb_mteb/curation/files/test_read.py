@@ -1,0 +1,159 @@
+"""Texts of files, and work on them shard by shard."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mar_st.errors import MarError
+from medteb_mteb.curation.files import Text, read_texts, run_step
+
+ROWS = [
+    {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
+    {"_id": "b", "title": "", "text": "饭后服用，一日三次。", "department": "药房"},
+]
+TEXTS = [
+    Text("a", "多喝水，注意休息。", "感冒", meta={"department": "内科"}),
+    Text("b", "饭后服用，一日三次。", "", meta={"department": "药房"}),
+]
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_format_gives_the_same_texts(tmp_path, kind):
+    file = tmp_path / f"corpus.{kind}"
+    if kind == "jsonl":
+        jsonl(file, ROWS)
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), file)
+    else:
+        mark = "," if kind == "csv" else "\t"
+        lines = [mark.join(ROWS[0]), *(mark.join(row.values()) for row in ROWS)]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert list(read_texts(file)) == TEXTS
+    assert list(read_texts(tmp_path)) == TEXTS
+
+
+def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
+    file = jsonl(tmp_path / "q.jsonl", [{"问题": "发烧怎么办", "source": "x"}, {"问题": "头疼"}])
+    first, second = read_texts(file, {"text": "问题"})
+    assert (first.text, first.meta) == ("发烧怎么办", {"source": "x"})
+    assert first.id != second.id
+    assert next(read_texts(jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}]))).id == first.id
+    with pytest.raises(MarError, match="'body' is not a field"):
+        list(read_texts(file, {"body": "问题"}))
+
+
+def test_copies_of_a_text_without_an_id_are_dropped_and_counted(tmp_path, caplog):
+    texts = [("", "头疼"), ("", "发烧"), ("", "头疼"), ("题", "头疼"), ("", "头疼")]
+    file = jsonl(tmp_path / "q.jsonl", [{"title": title, "text": text} for title, text in texts])
+    dropped = Counter()
+    assert [text.full for text in read_texts(file, dropped=dropped)] == ["头疼", "发烧", "题\n头疼"]
+    assert (dropped, caplog.messages) == ({"repeated": 2}, [])
+    assert len(list(read_texts(file))) == 3
+    assert len(caplog.messages) == 1
+
+
+def test_a_column_named_anonymised_is_not_trusted(tmp_path):
+    file = jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
+    assert next(read_texts(file)).anonymised == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "q.jsonl:2: the id 'a' is taken"),
+        ([{"_id": "a", "text": "  "}], "q.jsonl:1: 'text' is empty"),
+        ([{"_id": "a\tb", "text": "x"}], "q.jsonl:1: .*a tab or a line break"),
+        ([{"_id": "a", "texts": "x"}], "q.jsonl:1: expected a column text or .*; the columns are _id, texts"),
+        ([{"_id": None, "text": "x"}], "q.jsonl:1: '_id' is empty"),
+        ([{"_id": "a", "text": "x", "title": 3}], "q.jsonl:1: 'title' is not text"),
+        ([{"text": "x", "from": ["\ud800"]}], "q.jsonl:1: "),
+        ([], "holds no rows"),
+    ],
+)
+def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
+    with pytest.raises(MarError, match=message):
+        list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
+
+
+def test_other_columns_become_json(tmp_path):
+    row = {
+        "text": "x",
+        "day": dt.date(2026, 1, 2),
+        "price": Decimal("1.50"),
+        "nothing": None,
+        "nan": float("nan"),
+    }
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "q.parquet")
+    (text,) = read_texts(tmp_path / "q.parquet")
+    assert text.meta == {"day": "2026-01-02", "price": "1.50", "nan": None}
+    json.dumps(text.to_json(), allow_nan=False)
+
+
+CHILD = """
+import os, sys
+from medteb_mteb.curation.files import Dropped, run_step
+
+class Work:
+    name = "work"
+    seen = []
+    calls = 0
+
+    def restore(self, kept):
+        self.seen += [text.id for text in kept]
+
+    def __call__(self, texts):
+        self.calls += 1
+        if self.calls == int(sys.argv[3]):
+            os._exit(9)
+        for text in texts:
+            drop = int(text.id) % 3 == 0
+            self.seen += [] if drop else [text.id]
+            yield Dropped(text, "third", str(len(self.seen))) if drop else text
+
+run_step(Work(), sys.argv[1], sys.argv[2], shard=30)
+"""
+
+
+def test_a_killed_run_continues_with_the_same_bytes(tmp_path):
+    source = jsonl(tmp_path / "t.jsonl", [{"_id": str(i), "text": f"第{i}句"} for i in range(100)])
+
+    def run(out, calls):
+        command = [sys.executable, "-c", CHILD, source, tmp_path / out, str(calls)]
+        return subprocess.run(command, check=False, env=dict(os.environ)).returncode
+
+    assert (run("whole", 0), run("out", 3), run("out", 0)) == (0, 9, 0)
+    whole, out = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("whole", "out"))
+    assert whole == out
+    assert len(out["records-00000.jsonl"].splitlines()) == 20
+
+
+def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
+    class Keep:
+        name = "keep"
+
+        def restore(self, kept):
+            raise AssertionError
+
+        def __call__(self, texts):
+            return texts
+
+    source = jsonl(tmp_path / "t.jsonl", [{"text": "一二三"}, {"text": "一二三"}, {"text": "四"}])
+    counts = run_step(Keep(), source, tmp_path / "out", sources={"site": "mit"})
+    assert (counts.rows, counts.tokens) == (2, 4)
+    assert counts.details == {"read": 3, "kept": 2, "dropped": {"repeated": 1}}
+    assert counts.provenance == {"sources": [{"name": "site", "licence": "mit"}]}
