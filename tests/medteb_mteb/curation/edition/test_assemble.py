@@ -15,7 +15,7 @@ from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.curation.step import Volume, perform
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.folders import read_folder
-from medteb_mteb.measures.rankings import means, score_queries
+from medteb_mteb.measures import means, score_queries
 
 DISEASES = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血"]
 QUERIES = {f"q{i}": f"得了{name}应该吃什么药好" for i, name in enumerate(DISEASES)}
