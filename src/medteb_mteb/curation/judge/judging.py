@@ -60,7 +60,11 @@ class _JudgeAsker(Asker):
 
     def orders(self) -> Iterator[Order]:
         """Yield the requests of the plan."""
-        return self.plan.orders()
+        known = 0
+        for order in self.plan.orders():
+            self.bar.update(self.plan.counts.known - known)
+            known = self.plan.counts.known
+            yield order
 
     def settle(self, order: Order, answer: Answer, *, known: bool) -> list[Order]:
         """Store the grades of an answer."""
@@ -191,7 +195,8 @@ def grade_pools(
 
 def _ask(plans: Sequence[Plan], journal: Journal, title: str, show_progress: bool) -> list[_JudgeAsker]:
     """Have the judges make the judgements that the journal lacks; return the LLMs among them."""
-    with tqdm(desc=title, unit="grades", disable=not show_progress) as bar:
+    total = sum(len(group.documents) for plan in plans for group in plan.material.groups())
+    with tqdm(total=total, desc=title, unit="grades", disable=not show_progress) as bar:
         for plan in plans:
             if isinstance(plan.judge, LearnedJudge):
                 _grade(plan, plan.judge, bar)

@@ -6,10 +6,9 @@ from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.client import Prompt
 from medteb_mteb.curation.llm.config import LLM, load_llm, settings_digest, tokens_of
 from medteb_mteb.curation.llm.generate import (
-    Cost,
     Generation,
     answer_key,
-    estimate_cost,
+    estimate_requests,
     generate,
     refuse_private,
     refuse_unanswered,
@@ -23,7 +22,6 @@ __all__ = [
     "Account",
     "Answer",
     "Asker",
-    "Cost",
     "Generation",
     "Journal",
     "Members",
@@ -32,7 +30,7 @@ __all__ = [
     "Rejected",
     "answer_key",
     "ask_all",
-    "estimate_cost",
+    "estimate_requests",
     "generate",
     "journal_path",
     "json_object",

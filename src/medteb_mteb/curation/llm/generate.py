@@ -14,6 +14,7 @@ from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.config import settings_digest
 from medteb_mteb.curation.llm.journal import Account, Journal
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
+from medteb_mteb.curation.step import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.journal import Answer
 
 __all__ = [
-    "Cost",
     "Generation",
     "answer_key",
-    "estimate_cost",
+    "estimate_requests",
     "generate",
     "refuse_private",
     "refuse_unanswered",
@@ -197,52 +197,41 @@ def answer_key(settings: bytes, prompt: Prompt) -> bytes:
     return hashlib.sha256(settings + b"".join(digests)).digest()[:16]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Requests, tokens and cost of some prompts, if every answer is valid.
+def estimate_requests(
+    prompts: Iterable[Prompt], llm: LLM, journal: str | Path, *, version: str, rows: int
+) -> Estimate:
+    """Estimate the requests of `generate`, if every answer is valid; nothing is sent or created.
 
-    Attributes:
-        llm: Name of the LLM.
-        prompts: Number of prompts.
-        known: Of these, with an answer in the journal.
-        requests: Number of requests; prompts with the same text and variant share one.
-        tokens_in: Tokens of their prompts, estimated from the bytes.
-        tokens_out: Tokens of the answers, as estimated by the prompts.
-        cost: Cost of the requests.
-        spent: Cost of the LLM in the journal so far.
-    """
-
-    llm: str
-    prompts: int
-    known: int
-    requests: int
-    tokens_in: int
-    tokens_out: int
-    cost: float
-    spent: float = 0.0
-
-
-def estimate_cost(prompts: Iterable[Prompt], llm: LLM, journal: str | Path, *, version: str) -> Cost:
-    """Estimate the requests and cost of `generate`; nothing is sent, and no journal is created.
+    Args:
+        prompts: See `generate`, also for the other arguments.
+        llm: The LLM.
+        journal: The journal.
+        version: Version of the prompts.
+        rows: Number of rows that the answers become.
 
     Raises:
         MarError: The journal cannot be read.
     """
     settings = settings_digest(llm.settings(version))
-    number = known = tokens_in = tokens_out = 0
-    seen: set[bytes] = set()
+    asked: dict[bytes, tuple[int, int]] = {}
+    number = known = 0
     with Journal(journal, write=False) as opened:
         for prompt in prompts:
             number += 1
             key = answer_key(settings, prompt)
             if opened.get(key, 0) is not None:
                 known += 1
-            elif key not in seen:
-                seen.add(key)
-                tokens_in, tokens_out = tokens_in + prompt.tokens[0], tokens_out + prompt.tokens[1]
-        spent = opened.account(llm.name).cost
-    cost = llm.cost(tokens_in, tokens_out)
-    return Cost(llm.name, number, known, len(seen), tokens_in, tokens_out, cost, spent)
+            else:
+                asked[key] = prompt.tokens
+    tokens_in, tokens_out = (sum(tokens[i] for tokens in asked.values()) for i in (0, 1))
+    return Estimate(
+        rows,
+        requests=len(asked),
+        prompt_tokens=tokens_in,
+        answer_tokens=tokens_out,
+        cost=llm.cost(tokens_in, tokens_out),
+        notes=(f"{known:,} of {number:,} prompts are answered in the journal",) * bool(known),
+    )
 
 
 def refuse_unanswered(generation: Generation[Any]) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mar_st.options import FromFile
 from medteb_mteb.curation.llm.config import LLM
-from medteb_mteb.curation.llm.generate import Generation, estimate_cost, generate, refuse_unanswered
+from medteb_mteb.curation.llm.generate import Generation, estimate_requests, generate, refuse_unanswered
 from medteb_mteb.curation.llm.journal import journal_path
 from medteb_mteb.curation.step import Estimate, Runtime, StepSettings
 
@@ -67,34 +67,15 @@ class WriterSettings(AnswerSettings):
         refuse_unanswered(generation)
         return generation
 
-    def cost(self, prompts: Iterable[Prompt], version: str, rows: int, queries: int = 0) -> Estimate:
-        """Return the estimate of a step that writes `rows` rows and sends the prompts that are not known."""
-        cost = estimate_cost(prompts, self.llm, self.answers, version=version)
-        notes = (f"{cost.known:,} of {cost.prompts:,} prompts are answered in the journal",) * bool(
-            cost.known
-        )
-        return Estimate(
-            rows,
-            queries=queries,
-            requests=cost.requests,
-            prompt_tokens=cost.tokens_in,
-            answer_tokens=cost.tokens_out,
-            cost=cost.cost,
-            notes=notes,
-        )
+    def estimate(self, prompts: Iterable[Prompt], version: str, rows: int) -> Estimate:
+        """Return the estimate of a step that writes `rows` rows, by its prompts that are not answered yet."""
+        return estimate_requests(prompts, self.llm, self.answers, version=version, rows=rows)
 
-    def cost_like(self, prompt: Prompt, number: int, rows: int, queries: int = 0) -> Estimate:
+    def estimate_like(self, prompt: Prompt, number: int, rows: int) -> Estimate:
         """Return the estimate of a number of prompts like the given one, for texts that do not exist yet."""
         tokens_in, tokens_out = (number * tokens for tokens in prompt.tokens)
         cost = self.llm.cost(tokens_in, tokens_out)
-        return Estimate(
-            rows,
-            queries=queries,
-            requests=number,
-            prompt_tokens=tokens_in,
-            answer_tokens=tokens_out,
-            cost=cost,
-        )
+        return Estimate(rows, requests=number, prompt_tokens=tokens_in, answer_tokens=tokens_out, cost=cost)
 
     def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
         """Return who has written the texts, in the form of `provenance.json`."""

@@ -65,7 +65,6 @@ class Dictionary:
 
     Attributes:
         entries: The entries.
-        repeated: Number of repeated entries.
         terms: All terms, synonyms included: a term that is part of a synonym is not found in it.
     """
 
@@ -77,7 +76,6 @@ class Dictionary:
         for entry in every:
             known.setdefault((fold(entry.origin), fold(entry.replace)), entry)
         self.entries = tuple(known.values())
-        self.repeated = len(every) - len(known)
         self.terms = Terms(term for entry in self.entries for term in (entry.origin, entry.replace))
         self._by_origin: dict[str, list[DictionaryEntry]] = {}
         for (origin, _), entry in known.items():
@@ -139,12 +137,10 @@ class Selection:
             model), `bare-term` (it has almost no other words than its term), `no-room` (its synonym is so
             long that no positive could have the allowed length), `per-entry` and `limit` (above the settings
             of that name).
-        several: Number of candidates that also contain other terms of the dictionary.
     """
 
     candidates: list[SwappedQuery]
     dropped: list[Dropped] = field(default_factory=list)
-    several: int = 0
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -177,7 +173,6 @@ def select(
     candidates: list[SwappedQuery] = []
     dropped: list[Dropped] = []
     first: dict[str, str] = {}
-    crowded: set[str] = set()
     for query in queries:
         plain = normalise(query.full) or query.full
         if plain in first:
@@ -190,11 +185,9 @@ def select(
         if entry is None or reason:
             dropped.append(Dropped(query, reason))
             continue
-        if len({place.term for place in places}) > 1:
-            crowded.add(query.id)
         candidates.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
     kept = _drawn(candidates, per_entry, limit, seed, dropped)
-    return Selection(kept, dropped, sum(one.query.id in crowded for one in kept))
+    return Selection(kept, dropped)
 
 
 def _choose(

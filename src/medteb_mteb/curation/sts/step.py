@@ -123,7 +123,7 @@ def sts(settings: StsSettings) -> Counts:
     if not generation.complete:
         return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
     sides = _split(rows, settings)
-    statistics = _statistics(number, terms, selection, generation.counts()["failed"], rows, sides)
+    statistics = _statistics(number, selection, rows, sides)
     by_id = {row.candidate.query.id: row for row in rows}
     training = _write_training(settings.out / "train", [by_id[name] for name in sides.train])
     statistics |= {f"training queries {what}": n for what, n in training.items() if n and what != "triples"}
@@ -185,33 +185,21 @@ def _split(rows: Sequence[_Rewritten], settings: StsSettings) -> QuerySplit:
 
 
 def _statistics(
-    number: int,
-    terms: Dictionary,
-    selection: Selection,
-    failed: Mapping[str, int],
-    rows: Sequence[_Rewritten],
-    sides: QuerySplit,
+    number: int, selection: Selection, rows: Sequence[_Rewritten], sides: QuerySplit
 ) -> dict[str, int]:
-    placed = {*sides.test, *sides.train, *sides.left_out}
+    """Return the numbers of queries and rewrites by their fate, for the card and the manifest."""
     entries = {row.candidate.query.id: row.candidate.entry.pair for row in rows}
-    lost = Counter(f"{kind} dropped, {reason}" for row in rows for kind, reason in row.dropped.items())
-    left_out = Counter(f"queries in neither part, {reason}" for reason in sides.left_out.values())
-    numbers = {
-        "dictionary entries": len(terms.entries),
-        "dictionary entries repeated": terms.repeated,
+    counts = Counter(f"queries dropped, {item.reason}" for item in selection.dropped)
+    counts.update(f"{kind} dropped, {reason}" for row in rows for kind, reason in row.dropped.items())
+    counts.update(f"queries in neither part, {reason}" for reason in sides.left_out.values())
+    return {
         "queries": number,
-        **{f"queries dropped, {reason}": count for reason, count in selection.reasons.items()},
-        **{f"queries dropped, failed-{reason}": count for reason, count in failed.items()},
         "queries rewritten": len(rows),
-        "rewritten queries with several terms": selection.several,
-        **dict(sorted(lost.items())),
-        "queries without a good rewrite": sum(name not in placed for name in entries),
-        **dict(sorted(left_out.items())),
+        **dict(sorted(counts.items())),
         "dictionary entries of the test": len({entries[name] for name in sides.test}),
         "dictionary entries of training": len({entries[name] for name in sides.train}),
         "training queries": len(sides.train),
     }
-    return {name: count for name, count in numbers.items() if count}
 
 
 def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> dict[str, int]:
@@ -300,12 +288,12 @@ def _estimate(settings: StsSettings, volumes: Mapping[str, Volume]) -> Estimate:
     if volumes["queries"].exact and volumes["dictionary"].exact:
         _, selection, _ = _selected(settings)
         prompts = [render(one, settings.tolerance) for one in selection.candidates]
-        return settings.cost(prompts, prompt_version(), len(prompts))
+        return settings.estimate(prompts, prompt_version(), len(prompts))
     queries = volumes["queries"]
     query = "字" * (queries.tokens // max(1, queries.rows) + 1)
     like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
     number = min(queries.rows, settings.limit or queries.rows)
-    return settings.cost_like(render(like, settings.tolerance), number, number)
+    return settings.estimate_like(render(like, settings.tolerance), number, number)
 
 
 STS = Step(

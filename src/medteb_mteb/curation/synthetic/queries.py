@@ -178,12 +178,12 @@ def _estimate(settings: QuerySettings, volumes: Mapping[str, Volume]) -> Estimat
     if documents.exact:
         prompts = [_prompt(document, settings) for document in _chosen(settings, Rows())]
         rows = len(prompts) * settings.per_document
-        return settings.cost(prompts, query_version(settings.language), rows)
+        return settings.estimate(prompts, query_version(settings.language), rows)
     number = min(documents.rows, settings.sample or documents.rows)
     text = "字" * min(settings.longest, documents.tokens // max(1, documents.rows) + 1)
     forms = tuple(FORMS)[:1] * settings.per_document
     like = query_prompt("x", text, forms, settings.language)
-    return settings.cost_like(like, number, number * settings.per_document)
+    return settings.estimate_like(like, number, number * settings.per_document)
 
 
 SYNTHESIZE_QUERIES = Step(

@@ -188,10 +188,10 @@ def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate
     else:
         calls = range(math.ceil(settings.tasks / TASKS_PER_CALL))
         prompts = [brainstorm_prompt(call, language, settings.seed) for call in calls]
-        asked = settings.cost(prompts, brainstorm_version(language), 0)
+        asked = settings.estimate(prompts, brainstorm_version(language), 0)
         tasks = [f"{EXAMPLE_TASKS[language][i % 2]} {i}" for i in range(settings.tasks)]
     prompts = [prompt for _, _, prompt in _examples(tasks, settings)]
-    written = settings.cost(prompts, example_version(language), len(prompts))
+    written = settings.estimate(prompts, example_version(language), len(prompts))
     if asked is None:
         return written
     return Estimate(

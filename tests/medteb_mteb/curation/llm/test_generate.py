@@ -15,7 +15,7 @@ from llm_server import llm_at, running, serving
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.llm import Prompt, estimate_cost, generate, journal_path, refuse_private
+from medteb_mteb.curation.llm import Prompt, estimate_requests, generate, journal_path, refuse_private
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, e
     asked = prompts(20)
     prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
     with running(server) as url:
-        whole = estimate_cost(asked, llm_at(url, **prices), "none.sqlite", version="1")
+        whole = estimate_requests(asked, llm_at(url, **prices), "none.sqlite", version="1", rows=20)
         generation = ask(asked, llm_at(url, budget=whole.cost / 2, **prices))
         assert not generation.complete
         assert "budget" in generation.stopped
@@ -174,7 +174,7 @@ def test_only_one_process_may_use_a_journal(ask, prompts, server, tmp_path):
         with FileLock(f"{path}.lock"):
             with pytest.raises(MarError, match="Another process"):
                 ask(prompts(2), llm_at(url))
-            assert estimate_cost(prompts(2), llm_at(url), path, version="1").known == 2
+            assert estimate_requests(prompts(2), llm_at(url), path, version="1", rows=2).requests == 0
 
 
 def test_it_runs_inside_a_running_loop(ask, prompts, server):
@@ -206,7 +206,7 @@ def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
         generation = ask(asked, llm_at(url))
         assert set(generation.answers) == {"p0", "twin"}
         assert generation.bought == server.made == 1
-        assert estimate_cost(asked, llm_at(url), "none.sqlite", version="1").requests == 1
+        assert estimate_requests(asked, llm_at(url), "none.sqlite", version="1", rows=2).requests == 1
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,17 @@ def test_an_estimate_sends_nothing_and_makes_no_journal(ask, prompts, server, tm
     asked, path = prompts(10), tmp_path / "answers.sqlite"
     with running(server) as url:
         llm = llm_at(url, price_in=3.0, price_out=10.0)
-        estimate = estimate_cost(asked, llm, path, version="1")
+        estimate = estimate_requests(asked, llm, path, version="1", rows=10)
         assert (server.arrived, path.exists()) == (0, False)
-        assert (estimate.prompts, estimate.known, estimate.requests) == (10, 0, 10)
-        assert estimate.tokens_in == sum(-(-len(p.encode()) // 3) for a in asked for p in (a.system, a.user))
-        assert estimate.tokens_out == 10 * 20
-        assert estimate.cost == pytest.approx((estimate.tokens_in * 3 + estimate.tokens_out * 10) / 1e6)
+        assert (estimate.rows, estimate.requests, estimate.notes) == (10, 10, ())
+        sent = [text for prompt in asked for text in (prompt.system, prompt.user)]
+        assert estimate.prompt_tokens == sum(-(-len(text.encode()) // 3) for text in sent)
+        assert estimate.answer_tokens == 10 * 20
+        cost = (estimate.prompt_tokens * 3 + estimate.answer_tokens * 10) / 1e6
+        assert estimate.cost == pytest.approx(cost)
         ask(asked[:4], llm)
-        after = estimate_cost(asked, llm, path, version="1")
-    assert (after.known, after.requests) == (4, 6)
-    assert after.spent > 0
+        after = estimate_requests(asked, llm, path, version="1", rows=10)
+    assert (after.requests, len(after.notes)) == (6, 1)
 
 
 def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
