@@ -25,9 +25,8 @@ class IndexBuild(Settings):
     )
     corpus: str | None = Field(None, description="Corpus whose texts to store; default: the encoded corpus.")
     kind: Literal["auto", "exact", "int8", "binary", "hnsw", "ivf-pq"] = Field(
-        "auto", description="Kind of index; auto chooses by size, memory and the recall on a sample."
+        "auto", description="Kind of index; auto: exact for few vectors, hnsw for many."
     )
-    memory: str | None = Field(None, description="Memory limit for --kind auto, e.g. 2GB; default: none.")
     recall: float = Field(0.95, gt=0, le=1, description="Recall@10 to reach, relative to exact search.")
     queries: Path | None = Field(None, description="Folder of query vectors to measure recall with.")
     params: Annotated[tuple[str, ...], Switch("--set")] = Field(
@@ -41,19 +40,18 @@ class IndexUpdate(Settings):
     """Settings of `mar index update`."""
 
     index: Annotated[str, Argument()] = Field(description="Folder of the index, or its milvus: address.")
-    add: Path | None = Field(None, description="Folder of vectors of the documents to add.")
-    update: Path | None = Field(None, description="Folder of new vectors of documents in the index.")
+    add: Path | None = Field(None, description="Folder of vectors of the documents to add or replace.")
     delete: tuple[str, ...] = Field((), description="Id of a document to delete; may be repeated.")
     delete_from: Path | None = Field(None, description="File of ids of documents to delete, one per line.")
-    corpus: str | None = Field(None, description="Corpus of --add or --update; default: the encoded one.")
+    corpus: str | None = Field(None, description="Corpus of --add; default: the encoded one.")
     compact: bool = Field(False, description="Build the index of the remaining documents again.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (self.add or self.update or self.delete or self.delete_from or self.compact):
-            raise ValueError("give --add, --update, --delete, --delete-from or --compact")
-        if self.corpus is not None and (self.add is None) == (self.update is None):
-            raise ValueError("--corpus belongs to --add or to --update; run them one after the other")
+        if not (self.add or self.delete or self.delete_from or self.compact):
+            raise ValueError("give --add, --delete, --delete-from or --compact")
+        if self.corpus is not None and self.add is None:
+            raise ValueError("--corpus belongs to --add")
         return self
 
 
@@ -92,7 +90,6 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
         corpus=settings.corpus,
         kind=settings.kind,
         params=dict(map(_parameter, settings.params)),
-        memory_limit=None if settings.memory is None else parse_bytes(settings.memory),
         recall=settings.recall,
         queries=None if settings.queries is None else VectorFolder.open(settings.queries)[:],
         bm25=settings.bm25,
@@ -113,7 +110,6 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
 
     index, deleted = settings.index, [*settings.delete, *_lines(settings.delete_from)]
     manifest: dict[str, Any] = {}
-    changes = ((settings.update, True), (settings.add, False))
     if index.startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import MilvusIndex  # lazy: pymilvus
 
@@ -122,15 +118,13 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
         opened = MilvusIndex.connect(index)
         if deleted:
             opened.delete(deleted)
-        for path, replace in changes:
-            if path is not None:
-                opened.add(VectorFolder.open(path), corpus=settings.corpus, replace=replace)
+        if settings.add is not None:
+            opened.add(VectorFolder.open(settings.add), corpus=settings.corpus)
         return {"index": index, **opened.about, "count": len(opened)}
     if deleted:
         manifest = build.delete(index, deleted)
-    for path, replace in changes:
-        if path is not None:
-            manifest = build.add(index, path, corpus=settings.corpus, replace=replace)
+    if settings.add is not None:
+        manifest = build.add(index, settings.add, corpus=settings.corpus)
     if settings.compact:
         manifest = build.compact(index)
     elif build.worn(manifest):
@@ -202,19 +196,6 @@ def tuned(efforts: list[dict[str, Any]]) -> str:
 def described(about: Mapping[str, Any]) -> str:
     """Return what an index contains as lines."""
     return "\n".join(f"{name:12} {value}" for name, value in about.items())
-
-
-def parse_bytes(written: str) -> int:
-    """Return the bytes of a size such as `2GB`, `512MiB` or `1000000`.
-
-    Raises:
-        MarError: The text is not a size.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
-    if not match:
-        raise MarError(f"{written!r} is not a size. Write it like 2GB, 512MiB or 1000000.")
-    step = 1024 if match[3] else 1000
-    return int(float(match[1]) * step ** " kmgt".index(match[2] or " "))
 
 
 def _parameter(setting: str) -> tuple[str, int | str]:

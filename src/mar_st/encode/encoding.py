@@ -23,19 +23,16 @@ from mar_st.encode.folder import (
     text_digests,
     write_manifest,
 )
-from mar_st.encode.loading import check_memory, model_identity, resolve
+from mar_st.encode.loading import model_identity, resolve
 from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.worker import EncodeJob, Worker, run_processes, run_ray
 from mar_st.errors import MarError
-from mar_st.files import locked, read_json, read_record, write_json
+from mar_st.files import locked, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mar_st.encode.settings import Executor
-
-#: File with the model and the settings that a folder was started with.
-ENCODE_FILE = "encode.json"
 
 #: Version of the engine; raised by every change that makes it compute other bytes from the same settings.
 ENGINE_VERSION = 1
@@ -80,9 +77,7 @@ def encode_corpus(
     devices = _devices(workers)
     with locked(root, MarError):
         identity = model_identity(model)
-        record = _begun(root, identity, settings, devices[0])
-        if devices[0] == "cpu" and engine == "local" and not (root / MANIFEST).is_file():
-            check_memory(model, settings.dtype, len(devices))
+        record = _record(root, identity, settings, devices[0])
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
         for line in scan.odd:
             say(line)
@@ -92,12 +87,9 @@ def encode_corpus(
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
         (root / MANIFEST).unlink(missing_ok=True)
-        write_json(root / ENCODE_FILE, record)
         total = sum(scan.size(number) for number in missing)
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
-        job = EncodeJob(
-            str(resolve(model)), str(root.resolve()), scan, settings, devices[0], record["kernel"], threads
-        )
+        job = EncodeJob(str(resolve(model)), str(root.resolve()), scan, settings, record, devices[0], threads)
         bar = tqdm(
             total=scan.count,
             initial=scan.count - total,
@@ -123,7 +115,7 @@ def encode_corpus(
                 "it under this path: put it on shared storage."
             )
         facts = shard_metadata(shard_files(root, 0)[0])
-        facts.pop("digest")
+        facts = {name: value for name, value in facts.items() if name not in ("digest", "record")}
         return write_manifest(
             root,
             len(scan.shards),
@@ -147,32 +139,32 @@ def _devices(workers: int | None) -> list[str]:
     return ["mps" if torch.backends.mps.is_available() else "cpu"] * (workers or 1)
 
 
-def _begun(root: Path, identity: dict[str, Any], settings: EncodeSettings, device: str) -> dict[str, Any]:
-    """Return the record of model, settings, device and kernel; a folder with vectors must have the same.
+def _record(root: Path, identity: dict[str, Any], settings: EncodeSettings, device: str) -> dict[str, Any]:
+    """Return what the bytes of shards depend on besides the corpus; existing shards must have the same.
 
     Raises:
-        MarError: The folder was started with others; the message names them.
+        MarError: The folder was started with another model or other settings; the message names them.
     """
     record = {
         "model": identity["digest"], **settings.model_dump(), "device": device.partition(":")[0],
-        "engine": ENGINE_VERSION,
+        "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
     }  # fmt: skip
-    if not any((root / SHARDS).glob("*.safetensors")):
-        return {**record, "kernel": _kernel(settings, device)}
-    if not (root / ENCODE_FILE).is_file():
-        raise MarError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
-    begun: dict[str, Any] = read_json(root / ENCODE_FILE)
+    first = next((root / SHARDS).glob("*.safetensors"), None)
+    if first is None:
+        return record
+    begun: dict[str, Any] = shard_metadata(first).get("record", {})
+    record["kernel"] = begun.get("kernel")  # that of the first run, whatever is the fastest here
     changes = [
-        f"{name}: was {begun.get(name)}, now {value}"
-        for name, value in record.items()
-        if begun.get(name) != value
+        f"{name}: was {begun.get(name)}, now {record[name]}"
+        for name in record
+        if begun.get(name) != record[name]
     ]
-    if changes:
+    if changes or not begun:
         raise MarError(
             f"{root} was started with another model or other settings ({'; '.join(changes)}). Repeat them, "
             "or give another folder."
         )
-    return begun  # with the kernel of the first run, whatever is the fastest here
+    return begun
 
 
 def _kernel(settings: EncodeSettings, device: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.kernels.processor import available_memory
-from mar_st.model.describe import count_parameters
 from mar_st.model.digest import document_parts, model_digest, space_of
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
@@ -43,39 +41,6 @@ def model_identity(source: str | Path) -> dict[str, Any]:
     folder = resolve(source)
     digest = model_digest(folder, route="document")
     return {"name": str(source), "digest": digest, "space": space_of(folder)}
-
-
-def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
-    """Make sure that this machine can hold the document side on its CPU, before anything is loaded.
-
-    Args:
-        source: Folder, Hub name or `mar-mini`.
-        dtype: See `load_model`.
-        processes: Number of processes, each with a model.
-
-    Raises:
-        MarError: The weights take more memory than is available; the message gives both amounts and advice.
-    """
-    available = available_memory()
-    weights = sum(count_parameters(part.path) for part in document_parts(resolve(source)) or ())
-    bytes_each = 2 if dtype == "bfloat16" else 4
-    needed = weights * bytes_each * processes
-    if available is None or needed <= available:
-        return
-    ways = []
-    if processes > 1:
-        ways.append("fewer workers")
-    if dtype != "bfloat16":
-        ways.append(
-            f"dtype bfloat16 (--dtype bfloat16), which takes {weights * 2 * processes / 2**30:.1f} GiB"
-        )
-    ways.append("a GPU or a machine with more memory")
-    raise MarError(
-        f"The document encoder of {source} takes {needed / 2**30:.1f} GiB in "
-        f"{'bfloat16' if bytes_each == 2 else 'float32'}"
-        f"{f' in {processes} processes' if processes > 1 else ''}, and {available / 2**30:.1f} GiB are "
-        f"available. Use {', or '.join(ways)}."
-    )
 
 
 def load_model(

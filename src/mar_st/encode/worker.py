@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.corpus import Scan, ShardReader
-from mar_st.encode.folder import text_digests, write_shard
+from mar_st.encode.folder import shard_files, text_digests, write_shard
 from mar_st.encode.loading import load_model
 from mar_st.errors import MarError
 from mar_st.kernels.heap import keep, trim
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 
     from mar_st.encode.corpus import Entry
     from mar_st.encode.settings import EncodeSettings
-    from mar_st.kernels.linear import Kernel
 
-#: Seconds between two checks that the workers are still running.
+#: Seconds between two counts of the finished shards.
 _POLL_SECONDS = 1.0
 
 
@@ -40,8 +38,8 @@ class EncodeJob:
         out: Folder of the vectors.
         scan: The corpus.
         settings: Settings to encode with.
+        record: Everything that the bytes depend on besides the corpus, for the header of each shard.
         device: Device of the model.
-        kernel: Implementation of linear layers.
         threads: Batches computed at once on a CPU.
     """
 
@@ -49,8 +47,8 @@ class EncodeJob:
     out: str
     scan: Scan
     settings: EncodeSettings
+    record: dict[str, Any]
     device: str
-    kernel: Kernel = "torch"
     threads: int | None = None
 
 
@@ -65,7 +63,7 @@ class Worker:
         if job.device == "cpu":
             keep()
         self.engine = Engine(
-            load_model(job.model, settings.dtype, job.device, kernel=job.kernel),
+            load_model(job.model, settings.dtype, job.device, kernel=job.record["kernel"]),
             "document",
             dim=settings.dim,
             prompt=settings.prompt,
@@ -98,7 +96,7 @@ class Worker:
                 text_digests([entry.document for entry in entries]),
                 vectors,
                 self.job.settings.precision,
-                {"digest": self.job.scan.shards[number], **self.facts()},
+                {"digest": self.job.scan.shards[number], "record": self.job.record, **self.facts()},
             )
             trim()  # threads that free blocks of every size fragment the heap, by about 3 KB per document
             done(number)
@@ -138,52 +136,50 @@ def run_processes(
     Raises:
         MarError: A worker raised an error or was killed.
     """
-    context = multiprocessing.get_context("spawn")
-    reports = context.Queue()
-    devices = devices[: len(numbers)]
     threads = max(1, (job.threads or processors()) // len(devices)) if job.device == "cpu" else None
-    workers = []
-    for place, device in enumerate(devices):
-        own = replace(job, device=device, threads=threads)
-        arguments = (own, list(numbers[place :: len(devices)]), reports, os.getpid())
-        workers.append(context.Process(target=_work, args=arguments, daemon=True))
-    try:
-        for worker in workers:
-            worker.start()
-        for _ in numbers:
-            report = None
-            while report is None:
-                try:
-                    report = reports.get(timeout=_POLL_SECONDS)
-                except Empty:
-                    dead = [worker.exitcode for worker in workers if worker.exitcode]
-                    if dead:
-                        report = (
-                            f"A worker process ended with exit code {dead[0]} (killed, or out of memory?)."
-                        )
-            if isinstance(report, str):
-                raise MarError(f"{report} Run the command again to resume, maybe with fewer workers.")
-            done(report)
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+    pending = set(numbers)
+
+    def count() -> None:
+        for number in sorted(pending):
+            if shard_files(Path(job.out), number)[0].is_file():
+                pending.discard(number)
+                done(number)
+
+    with ProcessPoolExecutor(len(devices), multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[None]] = {
+            pool.submit(
+                _work,
+                replace(job, device=device, threads=threads),
+                numbers[place :: len(devices)],
+                os.getpid(),
+            )
+            for place, device in enumerate(devices)
+        }
+        try:
+            while running:
+                finished, running = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
+                count()
+                for one in finished:
+                    one.result()
+        except BaseException as error:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise MarError(
+                    "A worker process was killed, maybe for want of memory. Run the command again to resume, "
+                    "maybe with fewer workers."
+                ) from error
+            raise
 
 
-def _work(job: EncodeJob, numbers: list[int], reports: Any, parent: int) -> None:
+def _work(job: EncodeJob, numbers: Sequence[int], parent: int) -> None:
     def own() -> Iterator[int]:
         for number in numbers:
             if os.getppid() != parent:  # the parent was killed, and a new run may have started
-                return
+                os._exit(1)
             yield number
 
-    try:
-        Worker(job).run(own(), reports.put)
-    except MarError as error:
-        reports.put(str(error))
-    except Exception as error:  # torch raises many kinds; the parent reports them
-        traceback.print_exc()
-        reports.put(f"A worker on {job.device} failed with {type(error).__name__}: {error}.")
+    Worker(job).run(own(), lambda _: None)
 
 
 class ShardEncoder:

@@ -1,15 +1,14 @@
 """Building an index from a folder of vectors and its corpus, and changing it without a new build.
 
-A build writes each file beside its place, and the manifest last; a killed build keeps its complete files.
 Added documents become a segment that is compared exactly, small ones are merged. Deleted documents are marked
 and no longer found. `compact` builds one segment of what is left.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.files import counted, locked, read_record, write_json
+from mar_st.files import counted, finished_folder, locked, write_json
 from mar_st.index.base import MILVUS_PREFIX
-from mar_st.index.documents import FIELDS, Documents, documents_of, write_documents
+from mar_st.index.documents import Documents, documents_of, write_documents
 from mar_st.index.folder import (
     FORMAT,
     MANIFEST,
@@ -30,7 +29,7 @@ from mar_st.index.folder import (
     read_manifest,
     sizes,
 )
-from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, choose, exact_rows, made_queries
+from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, exact_rows, made_queries
 from mar_st.index.vectors import (
     LADDERS,
     VectorIndex,
@@ -38,18 +37,17 @@ from mar_st.index.vectors import (
     build_settings,
     build_vectors,
     check_kind,
-    memory,
     unit,
 )
-from mar_st.index.words import BM25, build_words
+from mar_st.index.words import build_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
 
-#: Arguments of an unfinished build; removed at its end.
-_PLAN = "build.json"
+#: Values in all vectors up to which exact search answers within some milliseconds.
+_FEW_VALUES = 100_000_000
 
 #: Added segments of at most this many times the documents of an addition are merged into it.
 _MERGE_RATIO = 2
@@ -65,7 +63,6 @@ def build_index(
     corpus: str | Path | None = None,
     kind: str = "auto",
     params: Mapping[str, Any] | None = None,
-    memory_limit: int | None = None,
     recall: float = 0.95,
     queries: np.ndarray | None = None,
     bm25: bool = True,
@@ -73,16 +70,16 @@ def build_index(
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Build an index; a killed build resumes.
+    """Build an index beside its place, and move it there.
 
     Args:
         vectors: A folder of vectors that `mar encode` wrote.
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
-        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: see `mar_st.index.tune.choose`.
+        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`; `auto`: `exact` for few vectors,
+            `hnsw` for many.
         params: Build settings of the kind (`mar_st.index.vectors.BUILD`).
-        memory_limit: Bytes that `auto` may use.
         recall: Recall@10 that the search settings are tuned to reach.
         queries: Query vectors, `(n, dim)`, to measure recall with; default generated ones.
         bm25: Also index words, if there is a corpus.
@@ -104,70 +101,49 @@ def build_index(
         raise MarError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
     if kind == "auto" and params:
         raise MarError("Build settings belong to one kind of index. Name the kind, or leave them out.")
-    queries = unit(queries) if queries is not None and folder.similarity == "cosine" else queries
     corpus = corpus if corpus is not None else encoded_corpus(folder)
-    folder.verify()  # damage would be copied
-    source = compared(folder)
+    source, given = compared(folder), params or {}
     if str(out).startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import build_milvus  # lazy: pymilvus
 
-        return build_milvus(
-            folder, str(out), corpus=corpus, kind=kind, params=params or {}, recall=recall, queries=queries,
-            progress=progress, say=say,
-        )  # fmt: skip
+        return build_milvus(folder, str(out), corpus=corpus, kind=kind, params=given, progress=progress)
     root = Path(out)
-    if (root / MANIFEST).is_file():
-        raise MarError(f"{root} holds an index already. Give another folder, or use 'mar index update'.")
-    plan = {
-        "vectors": hashlib.sha256(repr(folder.manifest).encode()).hexdigest(), "corpus": str(corpus),
-        "kind": kind, "params": dict(params or {}), "memory": memory_limit, "recall": recall, "bm25": bm25,
-        "tokens": tokens,
-        "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
-    }  # fmt: skip
-    with locked(root, MarError):
-        if read_record(root / _PLAN) != plan:
-            if not (root / _PLAN).is_file() and any(path.name != ".lock" for path in root.iterdir()):
-                raise MarError(f"{root} holds other files and no index. Give a new or empty folder.")
-            shutil.rmtree(root / "000001", ignore_errors=True)
-            write_json(root / _PLAN, plan)
-        if corpus is None:
-            say("no corpus: the index will return only ids, without texts, filters and BM25")
-        if kind == "auto":
-            kind, params, why = choose(source, memory_limit, recall, queries)
-            say(why)
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise MarError(f"{root} holds files already. Give a new folder, or use 'mar index update'.")
+    if corpus is None:
+        say("no corpus: the index will return only ids, without texts, filters and BM25")
+    if kind == "auto":
+        kind = "exact" if len(source) * source.dim <= _FEW_VALUES else "hnsw"
+        say(f"kind {kind} for {len(source)} vectors of {source.dim} dimensions")
+    settings = build_settings(kind, given, source.dim, len(source))
+    with finished_folder(root) as new:
+        part = new / "000001"
+        write_documents(part, documents_of(folder, corpus))
         words = {"tokens": tokens} if bm25 and corpus is not None else None
-        about = _built(root, folder, corpus, kind, params or {}, words, progress=progress)
-        about |= _tuned(root / "000001", kind, source, recall, queries)
-        write_json(root / MANIFEST, about)
-        (root / _PLAN).unlink()
+        entry, words = _segment(part, kind, settings, source, words, progress=progress)
+        about = {
+            "format": FORMAT, "version": VERSION, "generation": 1,
+            "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
+            "dim": source.dim, "similarity": folder.similarity, "texts": corpus is not None,
+            "fields": Documents(part).types, "kind": kind, "params": settings,
+            "bm25": words, "count": len(source), "efforts": {}, "segments": [entry],
+        }  # fmt: skip
+        queries = unit(queries) if queries is not None and folder.similarity == "cosine" else queries
+        about |= _tuned(part, kind, source, recall, queries)
+        write_json(new / MANIFEST, about)
     return about
 
 
-def _built(
-    root: Path,
-    folder: VectorFolder,
-    corpus: str | Path | None,
-    kind: str,
-    given: Mapping[str, Any],
-    words: dict[str, Any] | None,
-    *,
-    progress: bool,
+def _tuned(
+    part: Path, kind: str, source: Vectors, target: float, queries: np.ndarray | None
 ) -> dict[str, Any]:
-    """Build the first segment, and return the manifest but for the search settings."""
-    source, part = compared(folder), root / "000001"
-    params = build_settings(kind, given, source.dim, len(source))
-    part.mkdir(exist_ok=True)
-    if not (part / FIELDS).is_file():
-        write_documents(part, documents_of(folder, corpus))
-    entry, words = _segment(part, kind, params, source, words, progress=progress)
-    return {
-        "format": FORMAT, "version": VERSION, "generation": 1,
-        "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
-        "dim": source.dim, "similarity": folder.similarity, "texts": corpus is not None,
-        "fields": Documents(part).types, "kind": kind, "params": params,
-        "memory": memory(kind, params, source.dim, len(source)), "bm25": words, "count": len(source),
-        "efforts": {}, "segments": [entry],
-    }  # fmt: skip
+    """Return the search settings of a new index, and the recall that was measured with them."""
+    if kind == "exact":
+        return {"search": {}, "measured": None}
+    queries = made_queries(source) if queries is None else queries[:MAX_RECALL_QUERIES]
+    search = VectorIndex(part, kind, len(source), source.dim).search
+    measured = calibrate(search, queries, exact_rows(source, queries), target, LADDERS[kind])
+    return {"search": measured.pop("search"), "measured": {**measured, "target": target}}
 
 
 def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
@@ -176,6 +152,7 @@ def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
     if not len(folder):
         raise MarError(f"{folder.path} holds no vectors. Encode a corpus with documents.")
+    folder.verify()  # damage would be copied
     return folder
 
 
@@ -202,12 +179,10 @@ def _segment(
     mean_length: float | None = None,
     progress: bool,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Build the missing files of a segment with documents; return its entry and its facts on words."""
+    """Build a segment whose documents are written; return its entry and facts on words."""
     build_vectors(part, kind, params, source, progress=progress)
     if words is not None:
-        known = read_record(part / BM25 / "words.json")
-        mean = known["mean_length"] if known else None
-        mean = mean or build_words(part, words["tokens"], mean_length=mean_length, progress=progress)
+        mean = build_words(part, words["tokens"], mean_length=mean_length, progress=progress)
         words = {**words, "mean_length": mean}
     entry = {
         "name": part.name, "kind": kind, "count": len(source), "live": len(source), "deleted": None,
@@ -216,59 +191,32 @@ def _segment(
     return entry, words
 
 
-def _tuned(
-    part: Path, kind: str, source: Vectors, target: float, queries: np.ndarray | None
-) -> dict[str, Any]:
-    """Return the search settings of a new index, and the recall that was measured with them."""
-    if kind == "exact":
-        return {"search": {}, "measured": None}
-    queries = made_queries(source) if queries is None else queries[:MAX_RECALL_QUERIES]
-    opened = VectorIndex(part, kind, len(source), source.dim)
-    measured = calibrate(opened.search, queries, exact_rows(source, queries), target, LADDERS[kind])
-    return {"search": measured.pop("search"), "measured": {**measured, "target": target}}
-
-
 def add(
     index: str | Path,
     vectors: VectorFolder | str | Path,
     *,
     corpus: str | Path | None = None,
-    replace: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Add documents, or replace them.
+    """Add documents; one whose id is in the index is replaced.
 
     Args:
         index: Folder of the index.
         vectors: Folder of the vectors of the documents, by the same model.
         corpus: The documents; default the ones that were encoded.
-        replace: The documents are in the index and get new vectors, texts and metadata (an update).
         progress: Show progress bars.
 
     Returns:
         The new manifest.
 
     Raises:
-        MarError: The vectors do not fit, or ids are in the index already (without `replace`), or are not
-            (with it).
+        MarError: The vectors do not fit, or the corpus is missing.
     """
-    root, folder = Path(index), _opened(vectors)
+    folder = _opened(vectors)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
-    folder.verify()
-    read_manifest(root)
-    with locked(root, MarError):
-        opened = FolderIndex.connect(root)
+    with _changing(index) as opened:
         opened.check_addition(folder, corpus)
-        ids = folder.ids.to_pylist()
-        found = _located(opened, ids)
-        if replace:
-            _refuse_missing(opened, ids, found)
-        elif any(map(len, found)):
-            known = _ids(opened, found)
-            raise MarError(
-                f"The index {root} has {counted(len(known), 'document')} of these already, such as "
-                f"{known[0][:60]!r}; update them instead of adding."
-            )
+        found = [segment.find(folder.ids.to_pylist()) for segment in opened.segments]
         return _change(opened, found, folder, corpus, progress=progress)
 
 
@@ -285,17 +233,25 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
     Raises:
         MarError: There are no ids, some are not in the index, or no document would be left.
     """
-    root, names = Path(index), list(dict.fromkeys(ids))
-    read_manifest(root)
-    with locked(root, MarError):
-        opened = FolderIndex.connect(root)
-        found = _located(opened, names)
-        _refuse_missing(opened, names, found)
-        if not names or len(names) == len(opened):
+    names = list(dict.fromkeys(ids))
+    with _changing(index) as opened:
+        found = [segment.find(names) for segment in opened.segments]
+        count = sum(map(len, found))
+        if not names or count < len(names) or count == len(opened):
             raise MarError(
-                f"{counted(len(names), 'document')} of {len(opened)} cannot be deleted from {root}."
+                f"{counted(count, 'document')} of {len(names)} named ones are in {index}, which holds "
+                f"{len(opened)}. Nothing was deleted: name only ids of the index, and not all of them."
             )
         return _change(opened, found, None, None, progress=False)
+
+
+@contextmanager
+def _changing(index: str | Path) -> Iterator[FolderIndex]:
+    """Open an index to change it; no other process can do so meanwhile."""
+    root = Path(index)
+    read_manifest(root)
+    with locked(root, MarError):
+        yield FolderIndex.connect(root)
 
 
 def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
@@ -310,11 +266,8 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
     Returns:
         The new manifest.
     """
-    root = Path(index)
-    read_manifest(root)
-    with locked(root, MarError):
-        opened = FolderIndex.connect(root)
-        about = opened.about
+    with _changing(index) as opened:
+        root, about = opened.folder, opened.about
         live = [(segment, np.flatnonzero(segment.alive)) for segment in opened.segments]
         source = Vectors([(segment.index.vectors, rows) for segment, rows in live])
         part = _new_segment(root, about)
@@ -324,8 +277,7 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
         given = {name: value for name, value in about["params"].items() if name not in ("nlist", "bits")}
         settings = build_settings(opened.kind, given, source.dim, len(source))
         entry, words = _segment(part, opened.kind, settings, source, about["bm25"], progress=progress)
-        needed = memory(opened.kind, settings, source.dim, len(source))
-        new = {**about, "params": settings, "memory": needed, "bm25": words, "segments": [entry]}
+        new = {**about, "params": settings, "bm25": words, "segments": [entry]}
         return publish(root, about, new)
 
 
@@ -334,26 +286,6 @@ def worn(manifest: Mapping[str, Any]) -> bool:
     first, *others = manifest["segments"]
     dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
     return bool(dead + sum(segment["live"] for segment in others) > _WORN_SHARE * first["count"])
-
-
-def _located(opened: FolderIndex, ids: Sequence[str]) -> list[np.ndarray]:
-    return [segment.find(ids) for segment in opened.segments]
-
-
-def _refuse_missing(opened: FolderIndex, ids: Sequence[str], found: Sequence[np.ndarray]) -> None:
-    if sum(map(len, found)) == len(ids):
-        return
-    known = set(_ids(opened, found))
-    missing = [name for name in ids if name not in known]
-    raise MarError(
-        f"The index {opened.name} lacks {counted(len(missing), 'document')} of these, such as "
-        f"{missing[0][:60]!r}; nothing was changed."
-    )
-
-
-def _ids(opened: FolderIndex, found: Sequence[np.ndarray]) -> list[str]:
-    pairs = zip(opened.segments, found, strict=True)
-    return [segment.documents.id(row) for segment, rows in pairs for row in rows.tolist()]
 
 
 def _change(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from mar_st.encode.corpus import Entry, FieldTypes, type_of
 from mar_st.errors import MarError
-from mar_st.files import finished, one_line
+from mar_st.files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +48,11 @@ def write_documents(
         documents: The documents.
         fields: Existing types of metadata fields; values of other types are not compared.
     """
+    folder.mkdir(exist_ok=True)
     types, count = FieldTypes(), 0
     columns: dict[str, list[Scalar | None]] = {}
     rows: list[tuple[str, str, str, str]] = []
-    with finished(folder / DOCUMENTS) as part, pa.ipc.new_file(str(part), _SCHEMA) as writer:
+    with pa.ipc.new_file(str(folder / DOCUMENTS), _SCHEMA) as writer:
 
         def flush() -> None:
             writer.write_batch(
@@ -74,8 +75,8 @@ def write_documents(
             flush()
     known = {**types.types(), **(fields or {})}
     arrays = {name: _column(columns.get(name, []), known[name], count) for name in sorted(known)}
-    table = pa.table(arrays) if arrays else pa.table({})
-    with finished(folder / FIELDS) as part, pa.ipc.new_file(str(part), table.schema) as writer:
+    table = pa.table(arrays)
+    with pa.ipc.new_file(str(folder / FIELDS), table.schema) as writer:
         writer.write_table(table)
 
 
@@ -194,23 +195,16 @@ def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[En
         yield from (Entry(name, "", "", {}) for name in names)
         return
     entries = read_corpus(corpus)
-    waiting: dict[str, Entry] = {}
     digests = (digest for chunk in folder.text_digests.chunks for digest in chunk.to_pylist())
     for name, digest in zip(names, digests, strict=True):
-        while name not in waiting:  # a corpus in the same order is streamed
-            entry = next(entries, None)
-            if entry is None:
-                raise MarError(f"{corpus} lacks document {name!r} of {folder.path}. Give the encoded corpus.")
-            waiting[entry.id] = entry
-        document = waiting.pop(name)
-        if any(digest) and text_digests([document.document])[0] != digest:
+        entry = next(entries, None)
+        known = entry is not None and any(digest)
+        if entry is None or entry.id != name or (known and text_digests([entry.document])[0] != digest):
             raise MarError(
-                f"The text of document {name!r} in {corpus} is not the one that was encoded into "
-                f"{folder.path}. Encode the corpus again."
+                f"{corpus} is not the corpus that was encoded into {folder.path}: document {name!r} is "
+                f"missing, elsewhere or changed{f' ({entry.id!r} is there)' if entry is not None else ''}. "
+                "Give the encoded corpus, or encode this one."
             )
-        yield document
-    extra = next(iter(waiting), None) or next((entry.id for entry in entries), None)
-    if extra is not None:
-        raise MarError(
-            f"{corpus} has a document {extra!r} without a vector in {folder.path}. Encode it again."
-        )
+        yield entry
+    if next(entries, None) is not None:
+        raise MarError(f"{corpus} has more documents than {folder.path} has vectors. Encode it again.")

@@ -36,12 +36,6 @@ class FilterError(MarError):
     """A filter that does not fit; the message says what was expected."""
 
 
-class _TextValue(str):
-    """A value from a line of text: its type is that of the field."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class FieldCondition:
     """Condition on the value of one metadata field.
@@ -94,23 +88,15 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
     if where is None or isinstance(where, Filter):
         return where
     if isinstance(where, str):
-        if not where.lstrip().startswith("{"):
-            return _filter_of(_from_text(where))
         try:
-            where = json.loads(where)
+            where = json.loads(where) if where.lstrip().startswith("{") else _mapping_of(where)
         except (ValueError, RecursionError) as error:
-            raise FilterError(f"The filter starts with {{ but is not valid JSON ({error}).") from error
-    if not isinstance(where, Mapping):
-        raise FilterError(f"A filter is a mapping of fields to {_FORMS}; got {type(where).__name__}.")
-    return _filter_of({field: _condition(field, wanted) for field, wanted in where.items()})
-
-
-def _filter_of(conditions: Mapping[str, FieldCondition]) -> Filter | None:
-    if len(conditions) > MAX_CONDITIONS:
-        raise FilterError(
-            f"A filter has at most {MAX_CONDITIONS} conditions; this one has {len(conditions)}."
-        )
-    return Filter(tuple(conditions[name] for name in sorted(conditions))) if conditions else None
+            raise FilterError(f"The filter cannot be read: {error}") from error
+    if not isinstance(where, Mapping) or len(where) > MAX_CONDITIONS:
+        raise FilterError(f"A filter is a mapping of at most {MAX_CONDITIONS} fields to {_FORMS}.")
+    return (
+        Filter(tuple(_condition(field, where[field]) for field in sorted(where, key=str))) if where else None
+    )
 
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
@@ -154,11 +140,11 @@ def _value(field: str, value: Any) -> Scalar:
     raise FilterError(f"{_shown(field)} is compared with {_shown(value)}; expected {_FORMS}.")
 
 
-def _from_text(line: str) -> dict[str, FieldCondition]:
-    conditions: dict[str, FieldCondition] = {}
-    for part in line.split(","):
-        if not part.strip():
-            continue
+def _mapping_of(line: str) -> dict[str, Any]:
+    """Return the mapping of a filter that is written as a line."""
+    where: dict[str, Any] = {}
+    names = {sign: name for name, sign in BOUND_SIGNS.items()}
+    for part in filter(str.strip, line.split(",")):
         match = _CONDITION.fullmatch(part)
         if not match:
             raise FilterError(
@@ -166,20 +152,15 @@ def _from_text(line: str) -> dict[str, FieldCondition]:
                 'field>=value, separated by commas, or JSON such as {"field": "a, b"}.'
             )
         field, sign, value = match["field"], match["sign"], match["value"].strip()
-        earlier = conditions.get(field)
-        if sign == "=":
-            values = [_TextValue(one.strip()) for one in value.split("|") if one.strip()]
-            condition = _condition(field, values)
-        else:
-            name = next(name for name, written in BOUND_SIGNS.items() if written == sign)
-            condition = _condition(field, {name: _TextValue(value)})
-        if earlier is None:
-            conditions[field] = condition
-        elif earlier.bounds and condition.bounds and condition.bounds[0][0] not in dict(earlier.bounds):
-            conditions[field] = FieldCondition(field, bounds=(*earlier.bounds, *condition.bounds))
+        if sign == "=" and field not in where:
+            where[field] = [one.strip() for one in value.split("|") if one.strip()]
+        elif (
+            sign != "=" and isinstance(where.setdefault(field, {}), dict) and names[sign] not in where[field]
+        ):
+            where[field][names[sign]] = value
         else:
             raise FilterError(f"{_shown(field)} is named twice; for any of several values, write field=a|b.")
-    return conditions
+    return where
 
 
 def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldCondition:
@@ -199,19 +180,20 @@ def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldC
 
 
 def _converted(kind: FieldType, field: str, value: Scalar) -> Scalar:
-    """Return a value in the type of its field."""
+    """Return a value in the type of its field; strings are read as numbers and booleans."""
     if kind == "string" and isinstance(value, str):
-        return str(value)
+        return value
     if kind == "boolean":
-        if isinstance(value, _TextValue):
-            value = {"true": True, "false": False}.get(value.lower(), value)
+        value = {"true": True, "false": False}.get(
+            str(value).lower() if isinstance(value, str) else "", value
+        )
         if isinstance(value, bool):
             return value
-    if kind == "number" and not isinstance(value, bool) and isinstance(value, int | float | _TextValue):
+    if kind == "number" and not isinstance(value, bool):
         try:
-            number = float(value)
+            number = float(value) + 0.0  # 0 and not -0
         except ValueError:
             number = math.nan
         if math.isfinite(number):
-            return number + 0.0  # 0 and not -0
+            return number
     raise FilterError(f"{_shown(field)} is compared with {_shown(value)}, but the field is of type {kind}.")

@@ -30,11 +30,10 @@ from mar_st.index.base import MILVUS_PREFIX, Index, Key, ScoredKeys
 from mar_st.index.build import compared, encoded_corpus
 from mar_st.index.documents import documents_of
 from mar_st.index.filters import BOUND_SIGNS
-from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, exact_rows, made_queries
 from mar_st.index.vectors import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
     from mar_st.encode.corpus import FieldType
@@ -57,19 +56,16 @@ _ADDRESS = re.compile(r"(?P<uri>https?://[^/]+|.*\.db)(?:/(?P<collection>\w+))?"
 #: The escapes that all parsers of Milvus know. Other characters stand for themselves.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
-_EFFORTS = [{"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)]
-_PROBES = [{"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024)]
 
-
-def _index_type(kind: str, dim: int, count: int) -> tuple[str, dict[str, Any], list[dict[str, int]]]:
-    """Return what Milvus builds for a kind: its name there, build settings, and search settings to try."""
+def _index_type(kind: str, dim: int, count: int) -> tuple[str, dict[str, Any], dict[str, int]]:
+    """Return what Milvus builds for a kind: its name there, build settings and search settings."""
     lists, parts = cells(count), next(m for m in range(max(1, dim // 4), 0, -1) if dim % m == 0)
-    types: dict[str, tuple[str, dict[str, Any], list[dict[str, int]]]] = {
-        "auto": ("AUTOINDEX", {}, _EFFORTS),
-        "exact": ("FLAT", {}, [{}]),
-        "hnsw": ("HNSW", {"M": 32, "efConstruction": 100}, _EFFORTS),
-        "ivf-pq": ("IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}, _PROBES),
-        "int8": ("IVF_SQ8", {"nlist": lists}, _PROBES),
+    types: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+        "auto": ("AUTOINDEX", {}, {}),
+        "exact": ("FLAT", {}, {}),
+        "hnsw": ("HNSW", {"M": 32, "efConstruction": 100}, {"ef": 128}),
+        "ivf-pq": ("IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}, {"nprobe": 64}),
+        "int8": ("IVF_SQ8", {"nlist": lists}, {"nprobe": 64}),
     }
     if kind not in types:
         raise MarError(f"Kinds of index in Milvus are {', '.join(types)}; got {kind!r}.")
@@ -112,30 +108,20 @@ class _Expression:
     """
 
     def __init__(self, *, templates: bool) -> None:
-        self.templates, self.text = templates, ""
+        self.templates, self.terms = templates, list[str]()
         self.values: dict[str, Any] = {}
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of pymilvus' `search`, `query` and `delete`."""
-        return {"filter": self.text, **({"filter_params": self.values} if self.values else {})}
+        return {"filter": " and ".join(self.terms), **({"filter_params": self.values} if self.values else {})}
 
-    def value(self, given: Any) -> str:
-        """Return what represents one or several values in the text."""
-        if not self.templates:
-            return _literal(given)
-        name = f"v{len(self.values)}"
-        self.values[name] = list(given) if isinstance(given, tuple) else given
-        return f"{{{name}}}"
-
-    def term(
-        self, field: str, any_of: tuple[Any, ...] | None, bounds: Sequence[tuple[Any, Any]] = ()
-    ) -> None:
+    def add(self, field: str, sign: str, value: Any) -> None:
         """Add a condition on a field."""
-        terms = [f"{field} {BOUND_SIGNS[name]} {self.value(value)}" for name, value in bounds]
-        if any_of is not None:
-            terms = [f"{field} in {self.value(any_of)}"]
-        self.text = " and ".join(filter(None, [self.text, *terms]))
+        written = f"{{v{len(self.values)}}}" if self.templates else _literal(value)
+        if self.templates:
+            self.values[f"v{len(self.values)}"] = value
+        self.terms.append(f"{field} {sign} {written}")
 
 
 def _literal(given: Any) -> str:
@@ -187,10 +173,7 @@ def build_milvus(
     corpus: str | Path | None,
     kind: str,
     params: Mapping[str, Any],
-    recall: float,
-    queries: np.ndarray | None,
     progress: bool,
-    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Build a collection from a folder of vectors, see `mar_st.index.build_index`.
 
@@ -200,23 +183,22 @@ def build_milvus(
     Raises:
         MarError: Milvus does not have this kind, the collection already exists, or no server answers.
     """
-    name, given, ladder = _index_type(kind, folder.dim, len(folder))
+    name, given, search = _index_type(kind, folder.dim, len(folder))
     client, collection = _client(target)
     unfinished = f"{collection}_unfinished"
-    types = load_package("pymilvus", extra="scale").DataType
+    types, counts = load_package("pymilvus", extra="scale").DataType, FieldTypes()
+    for document in documents_of(folder, corpus):
+        counts.add(document)
+    about: dict[str, Any] = {
+        "format": "mar-index", "version": 2, "model": (folder.manifest.get("model") or {}).get("name"),
+        "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
+        "texts": corpus is not None, "fields": counts.types(), "search": search,
+    }  # fmt: skip
     with _failures_of(target):
         if client.has_collection(collection):
             raise MarError(f"{target} holds a collection already. Name another: milvus:ADDRESS/NAME")
         if client.has_collection(unfinished):  # left over from a killed build
             client.drop_collection(unfinished)
-        counts = FieldTypes()
-        for document in documents_of(folder, corpus):
-            counts.add(document)
-        about: dict[str, Any] = {
-            "format": "mar-index", "version": 2, "model": (folder.manifest.get("model") or {}).get("name"),
-            "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
-            "texts": corpus is not None, "fields": counts.types(), "search": {},
-        }  # fmt: skip
         schema = client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("id", types.VARCHAR, is_primary=True, max_length=_MAX_ID)
         schema.add_field("vector", types.FLOAT_VECTOR, dim=folder.dim)
@@ -226,40 +208,14 @@ def build_milvus(
         client.create_collection(
             unfinished, schema=schema, consistency_level="Session", properties={_PROPERTY: json.dumps(about)}
         )
-        index = MilvusIndex(client, unfinished, target)
-        index.send(folder, corpus, progress=progress)
+        MilvusIndex(client, unfinished, target).add(folder, corpus=corpus, progress=progress)
         client.flush(unfinished)
-        say(f"Milvus builds its index of kind {kind}")
         chosen = client.prepare_index_params()
         chosen.add_index("vector", index_type=name, metric_type="IP", params={**given, **params})
         client.create_index(unfinished, chosen)
-        client.load_collection(unfinished)
-        if len(ladder) > 1:
-            measured = _measured(index, folder, recall, queries, ladder)
-            about |= {"search": measured.pop("search"), "measured": {**measured, "target": recall}}
-            client.alter_collection_properties(unfinished, {_PROPERTY: json.dumps(about)})
         client.rename_collection(unfinished, collection)
         client.load_collection(collection)
     return {**about, "count": len(folder)}
-
-
-def _measured(
-    index: MilvusIndex, folder: VectorFolder, target: float, queries: np.ndarray | None, ladder: Any
-) -> dict[str, Any]:
-    """Return the search settings that reach a recall, see `mar_st.index.tune.calibrate`."""
-    source = compared(folder)
-    queries = made_queries(source) if queries is None else queries[:MAX_RECALL_QUERIES]
-    expected = exact_rows(source, queries)
-    best = np.unique(expected[expected >= 0])
-    rows = dict(zip(folder.ids.take(best).to_pylist(), best.tolist(), strict=True))
-
-    def search(given: np.ndarray, k: int, settings: Mapping[str, int]) -> tuple[Any, np.ndarray]:
-        found = index.find(given, k, None, settings)
-        return found.scores, np.array(
-            [[*(rows.get(str(key), -1) for key in keys), *[-1] * (k - len(keys))] for keys in found.keys]
-        )
-
-    return calibrate(search, queries, expected, target, ladder)
 
 
 class MilvusIndex(Index):
@@ -319,7 +275,11 @@ class MilvusIndex(Index):
         passes = _Expression(templates=self._templates)
         names = list(self.fields)
         for condition in () if where is None else where.typed(self.fields).conditions:
-            passes.term(f"metadata_{names.index(condition.field)}", condition.any_of, condition.bounds)
+            field = f"metadata_{names.index(condition.field)}"
+            if condition.any_of is not None:
+                passes.add(field, "in", list(condition.any_of))
+            for name, value in condition.bounds:
+                passes.add(field, BOUND_SIGNS[name], value)
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
         for start in range(0, len(vectors), _BATCH):
@@ -355,49 +315,24 @@ class MilvusIndex(Index):
         """Return the keys, which are ids."""
         return [str(key) for key in keys]
 
-    def send(self, vectors: VectorFolder, corpus: str | Path | None, *, progress: bool) -> None:
-        """Send all documents; one whose id exists is replaced."""
+    def add(self, vectors: VectorFolder, *, corpus: str | Path | None = None, progress: bool = True) -> None:
+        """Add documents, see `mar_st.index.build.add`; an interrupted addition is repeated.
+
+        Raises:
+            MarError: The vectors or documents do not fit.
+        """
+        corpus = corpus if corpus is not None else encoded_corpus(vectors)
+        self.check_addition(vectors, corpus)
+        vectors.verify()
         with tqdm(total=len(vectors), desc="milvus", unit="documents", disable=not progress) as bar:
             for rows in _rows(vectors, corpus, self.fields):
                 with _failures_of(self.name):
                     self.client.upsert(self.collection, rows)
                 bar.update(len(rows))
 
-    def add(
-        self,
-        vectors: VectorFolder,
-        *,
-        corpus: str | Path | None = None,
-        replace: bool = False,
-        progress: bool = True,
-    ) -> None:
-        """Add documents, or replace them, see `mar_st.index.build.add`; an interrupted `replace` is repeated.
-
-        Raises:
-            MarError: The vectors do not fit, or ids exist (without `replace`) or do not (with it).
-        """
-        corpus = corpus if corpus is not None else encoded_corpus(vectors)
-        self.check_addition(vectors, corpus)
-        vectors.verify()
-        ids = vectors.ids.to_pylist()
-        present = {row["id"] for row in self._found(ids, ["id"])}
-        odd = [name for name in ids if (name in present) != replace]
-        if odd:
-            state, way = ("lacks", "add") if replace else ("has", "update")
-            raise MarError(f"{self.name} {state} {odd[0]!r} and maybe others; {way} these documents.")
-        self.send(vectors, corpus, progress=progress)
-
     def delete(self, ids: Iterable[str]) -> None:
-        """Delete documents by id.
-
-        Raises:
-            MarError: Some ids do not exist.
-        """
+        """Delete documents by id; ids that are not there are passed over."""
         names = list(dict.fromkeys(ids))
-        present = {row["id"] for row in self._found(names, ["id"])}
-        odd = [name for name in names if name not in present]
-        if odd or not names:
-            raise MarError(f"{odd[:3]} are not in {self.name}, so nothing was deleted.")
         for start in range(0, len(names), _BATCH):
             with _failures_of(self.name):
                 self.client.delete(self.collection, **self._named(names[start : start + _BATCH]))
@@ -420,5 +355,5 @@ class MilvusIndex(Index):
         except UnicodeEncodeError as error:
             raise MarError(f"An id is not valid Unicode ({error}).") from error
         expression = _Expression(templates=self._templates)
-        expression.term("id", tuple(ids))
+        expression.add("id", "in", list(ids))
         return expression.arguments

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from mar_st.data import ROW_SUFFIXES, read_rows
+from mar_st.encode import read_corpus
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
 
 #: Queries that are encoded and searched at once.
 _QUERIES_PER_BATCH = 64
-
-#: Names of the last column in the header of a file of qrels.
-_GRADE_COLUMNS = frozenset({"score", "grade", "relevance", "rel", "label"})
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -30,8 +29,6 @@ def read_queries(source: str | Path) -> dict[str, str]:
     Raises:
         MarError: Ids repeat, or the file or folder cannot be read.
     """
-    from mar_st.encode import read_corpus  # lazy: datasets
-
     path = Path(source)
     queries: dict[str, str] = {}
     for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
@@ -44,34 +41,30 @@ def read_queries(source: str | Path) -> dict[str, str]:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Return the grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
+    """Return the grades by query and document.
 
-    A first line of column names is skipped. Lines of TREC's format (`query 0 document grade`) are also read.
+    Args:
+        path: A table with the columns `query-id`, `corpus-id` and `score` (`.tsv`, `.jsonl`, ...), or TREC's
+            format (`query 0 document grade`) in a file with any other suffix.
 
     Raises:
-        MarError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
+        MarError: The file is missing, or a line is not a grade.
     """
-    qrels: Qrels = {}
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MarError(f"{path} cannot be read ({error}). Give a file such as qrels/test.tsv.") from error
-    for number, line in enumerate(lines, 1):
-        parts = [part.strip() for part in (line.split("\t") if "\t" in line else line.split())]
-        if not any(parts) or (number == 1 and parts[-1].lower() in _GRADE_COLUMNS):
-            continue
-        try:
-            query, document, grade = (parts[0], *parts[2:]) if len(parts) == 4 else parts
-            grades = qrels.setdefault(query, {})
-            if not query or not document or document in grades:
-                raise ValueError("an id is missing, or a pair is judged twice")
-            grades[document] = int(grade)
-        except ValueError as error:
-            raise MarError(
-                f"{path}:{number}: expected query, document and a whole-number grade, separated by tabs, or "
-                f"a line of TREC (query 0 document grade); got {line.strip()!r} ({error})."
-            ) from error
-    return qrels
+        if path.suffix not in ROW_SUFFIXES:
+            import pytrec_eval  # lazy: pytrec_eval
+
+            with path.open(encoding="utf-8") as lines:
+                return dict(pytrec_eval.parse_qrel(lines))
+        qrels: Qrels = {}
+        for row in read_rows(path):
+            query, document, grade = (row.values[name] for name in ("query-id", "corpus-id", "score"))
+            qrels.setdefault(str(query), {})[str(document)] = int(grade)
+        return qrels
+    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
+        raise MarError(
+            f"{path}: expected query-id, corpus-id and a whole-number score in each row ({error})."
+        ) from error
 
 
 def search_all(
@@ -122,15 +115,17 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
     judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
     if not judged.keys() & run.keys():
         raise MarError("No query of the run is in the qrels. Check that both belong to the same data.")
-    cuts = sorted({10, k})
-    measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
-    measured = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)
     names = {
-        "ndcg_cut_10": "ndcg@10",
-        **{f"recall_{cut}": f"recall@{cut}" for cut in cuts},
-        "recip_rank": "mrr",
+        "ndcg@10": "ndcg_cut_10",
+        "recall@10": "recall_10",
+        f"recall@{k}": f"recall_{k}",
+        "mrr": "recip_rank",
     }
-    return {
+    measured = pytrec_eval.RelevanceEvaluator(
+        judged, {"ndcg_cut.10", f"recall.10,{k}", "recip_rank"}
+    ).evaluate(run)
+    means = {
         shown: math.fsum(scores[name] for scores in measured.values()) / len(judged)
-        for name, shown in names.items()
-    } | {"queries": float(len(judged))}
+        for shown, name in names.items()
+    }
+    return {**means, "queries": len(judged)}

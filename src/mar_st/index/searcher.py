@@ -17,7 +17,7 @@ from mar_st.model.reranker import Reranker
 from mar_st.online import check_deadline, load_query_encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mar_st.encode import Entry
     from mar_st.index.base import Key, Where
@@ -218,13 +218,11 @@ class Searcher:
         return given[:, : self.index.dim] if wide else given
 
     def _reranked(self, rerank: int | None) -> int:
-        if rerank is not None and (isinstance(rerank, bool) or not isinstance(rerank, int) or rerank < 0):
+        if rerank is not None and (type(rerank) is not int or rerank < 0):
             raise MarError(f"rerank is the number of documents to score again, from 0; got {rerank!r}.")
-        if self.reranker is None:
-            if rerank:
-                raise MarError("There is no reranker. Open the searcher with reranker=MODEL.")
-            return 0
-        return DEFAULT_RERANKED if rerank is None else rerank
+        if rerank and self.reranker is None:
+            raise MarError("There is no reranker. Open the searcher with reranker=MODEL.")
+        return 0 if self.reranker is None else DEFAULT_RERANKED if rerank is None else rerank
 
     def _hits(
         self,
@@ -235,78 +233,59 @@ class Searcher:
         deadline: float | None = None,
     ) -> list[list[Hit]]:
         check_deadline(deadline)
-        candidates = [documents[: max(k, rerank_count)] for documents in ranked]
-        keys = list(dict.fromkeys(document.key for documents in candidates for document in documents))
+        ranked = [documents[: max(k, rerank_count)] for documents in ranked]
+        keys = list(dict.fromkeys(document.key for documents in ranked for document in documents))
         stored = dict(zip(keys, self.index.documents(keys), strict=True))
-        if rerank_count and self.reranker is not None and texts is not None:
-            best = [documents[:rerank_count] for documents in candidates]
-            reordered = _reordered(self.reranker, best, texts, stored, deadline)
-            candidates = [
-                [*first, *_below(first, documents[rerank_count:])]
-                for first, documents in zip(reordered, candidates, strict=True)
+        queries = texts or [None] * len(ranked)
+        if rerank_count and texts is not None:
+            ranked = [
+                self._reordered(text, documents, rerank_count, stored, deadline)
+                for text, documents in zip(texts, ranked, strict=True)
             ]
         return [
             [
-                _hit(rank, document, stored[document.key], None if texts is None else texts[number])
-                for rank, document in enumerate(documents[:k], 1)
+                Hit(
+                    id=stored[key].id, score=score, rank=rank, title=stored[key].title,
+                    snippet=snippet(stored[key].text, query), metadata=stored[key].metadata, legs=legs,
+                    text=stored[key].text,
+                )
+                for rank, (key, score, legs) in enumerate(documents[:k], 1)
             ]
-            for number, documents in enumerate(candidates)
+            for query, documents in zip(queries, ranked, strict=True)
+        ]  # fmt: skip
+
+    def _reordered(
+        self,
+        query: str,
+        documents: list[Ranked],
+        count: int,
+        stored: Mapping[Key, Entry],
+        deadline: float | None,
+    ) -> list[Ranked]:
+        """Return the first documents by descending score of the reranker, then the others in their order.
+
+        The scores of the two rankings cannot be compared, so the others get the lowest score of the reranker
+        minus 1, 2, 3, ...; `legs` holds their own scores.
+        """
+        assert self.reranker is not None  # noqa: S101 -- checked by `_reranked`
+        pairs = [(query, stored[document.key].document) for document in documents[:count]]
+        scores: list[float] = []
+        # A cross-encoder takes milliseconds for each pair: check often that the caller still waits.
+        for start in range(0, len(pairs), 2 * self.reranker.batch_size):
+            check_deadline(deadline)
+            scores += self.reranker.score(pairs[start : start + 2 * self.reranker.batch_size]).tolist()
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        first = [
+            Ranked(
+                documents[place].key,
+                scores[place],
+                {**documents[place].legs, "rerank": Leg(rank, scores[place])},
+            )
+            for rank, place in enumerate(order, 1)
         ]
-
-
-def _reordered(
-    reranker: Reranker,
-    ranked: list[list[Ranked]],
-    texts: Sequence[str],
-    stored: dict[Key, Entry],
-    deadline: float | None,
-) -> list[list[Ranked]]:
-    """Return the documents by descending score of the reranker; ties keep their order."""
-    pairs = [
-        (text, stored[document.key].document)
-        for text, documents in zip(texts, ranked, strict=True)
-        for document in documents
-    ]
-    pair_scores: list[float] = []
-    # A cross-encoder takes milliseconds for each pair: check before every step that the caller still waits.
-    step = len(pairs) if deadline is None else 2 * reranker.batch_size
-    for start in range(0, len(pairs), max(1, step)):
-        check_deadline(deadline)
-        pair_scores += reranker.score(pairs[start : start + step]).tolist()
-    scores = iter(pair_scores)
-    reordered = []
-    for documents in ranked:
-        scored = sorted(((next(scores), document) for document in documents), key=lambda pair: -pair[0])
-        reordered.append(
-            [
-                Ranked(document.key, score, {**document.legs, "rerank": Leg(rank, score)})
-                for rank, (score, document) in enumerate(scored, 1)
-            ]
-        )
-    return reordered
-
-
-def _below(reranked: list[Ranked], others: list[Ranked]) -> list[Ranked]:
-    """Return documents that were not reranked, in their order, with scores below those of the reranker.
-
-    The scores of the two rankings cannot be compared, so these documents get the lowest score of the reranker
-    minus 1, 2, 3, ...; `legs` holds their own scores.
-    """
-    lowest = reranked[-1].score if reranked else 0.0
-    return [document._replace(score=lowest - place) for place, document in enumerate(others, 1)]
-
-
-def _hit(rank: int, document: Ranked, stored: Entry, query: str | None) -> Hit:
-    return Hit(
-        id=stored.id,
-        score=document.score,
-        rank=rank,
-        title=stored.title,
-        snippet=snippet(stored.text, query),
-        metadata=stored.metadata,
-        legs=document.legs,
-        text=stored.text,
-    )
+        lowest = first[-1].score if first else 0.0
+        others = [one._replace(score=lowest - place) for place, one in enumerate(documents[count:], 1)]
+        return first + others
 
 
 def _check_encoder(index: Index, encoder: Any) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from bisect import bisect_left
+from itertools import islice
 
 from mar_st.text.words import query_terms
 
 #: Minimum (if the text is long enough) and maximum characters of a snippet, without ellipses.
 MIN_CHARACTERS, MAX_CHARACTERS = 80, 120
 
-#: Maximum characters of a text to search, distinct terms of a query to search for, and places of one term to
-#: count. They keep the input of a caller from making a search slow.
-_MAX_SEARCHED_CHARACTERS, MAX_TERMS, _MAX_PLACES_PER_TERM = 20_000, 64, 256
+#: Characters of a window in which terms begin.
+_SPAN = 72
+
+#: Maximum characters of a text to search, terms of a query, places of one term, and windows. They keep the
+#: input of a caller from making a search slow.
+_MAX_SEARCHED_CHARACTERS, MAX_TERMS, _MAX_PLACES, _MAX_STARTS = 20_000, 64, 32, 512
 
 _SENTENCE_END = re.compile(r"[。！？；!?;…]\s*|\n+|\.\s")
 _SPACE = re.compile(r"\s+")
@@ -37,53 +41,15 @@ def snippet(text: str, query: str | None = None) -> str:
 
 
 def _best(text: str, query: str) -> int:
-    """Return the start of the window with most distinct terms (ties: with most terms), 0 without any."""
-    places = _places(_lower(text), _terms(query))
-    counts: dict[str, int] = {}
-    best, place, first = (0, 0), 0, 0
-    for last, (at, term) in enumerate(places):
-        counts[term] = counts.get(term, 0) + 1
-        while at + len(term) - places[first][0] > MIN_CHARACTERS:
-            dropped = places[first][1]
-            counts[dropped] -= 1
-            if not counts[dropped]:
-                del counts[dropped]
-            first += 1
-        score = (len(counts), last - first + 1)
-        if score > best:
-            best, place = score, places[first][0]
-    return place
+    """Return the start of the window with most distinct terms of a query; 0 without any."""
+    patterns = [re.compile(re.escape(term), re.IGNORECASE) for term in query_terms(query)[:MAX_TERMS]]
+    found = [[match.start() for match in islice(one.finditer(text), _MAX_PLACES)] for one in patterns]
+    starts = sorted({place for places in found for place in places})[:_MAX_STARTS]
 
+    def distinct(start: int) -> int:
+        return sum(bisect_left(places, start) < bisect_left(places, start + _SPAN) for places in found)
 
-@lru_cache(maxsize=16)
-def _terms(query: str) -> tuple[str, ...]:
-    """Return the terms of a query to search for, the shortest first; computed once for all its hits."""
-    # A term longer than the window cannot be in it, so searching for it would be wasted.
-    terms = [term for term in query_terms(query) if len(term) <= MIN_CHARACTERS]
-    return tuple(sorted(terms[:MAX_TERMS], key=len))
-
-
-def _places(text: str, terms: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return places of terms in a text in lower case, also where they overlap; at each the longest term."""
-    term_at: dict[int, str] = {}
-    for term in terms:
-        at = text.find(term)
-        for _ in range(_MAX_PLACES_PER_TERM):
-            if at < 0:
-                break
-            term_at[at] = term
-            at = text.find(term, at + 1)
-    return sorted(term_at.items())
-
-
-def _lower(text: str) -> str:
-    """Return a text in lower case, character by character where that would change its length (`İ`)."""
-    lower = text.lower()
-    if len(lower) == len(text):
-        return lower
-    return "".join(
-        lowered if len(lowered) == 1 else character for character in text for lowered in [character.lower()]
-    )
+    return max(starts, key=distinct, default=0)
 
 
 def _start(text: str, first: int) -> int:

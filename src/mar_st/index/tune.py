@@ -1,4 +1,4 @@
-"""Recall against exact search, the cheapest search settings that reach a target, and the choice of a kind.
+"""Recall against exact search, and the cheapest search settings that reach a target.
 
 The vectors of a weak query encoder lie further from the documents than those of a strong one, so a graph or
 cells find fewer of their true neighbours with the same settings. `tune_effort` measures with the queries of
@@ -8,8 +8,6 @@ form of the encoder (saved, exported) is recognised.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +17,14 @@ from mar_st.files import locked
 from mar_st.index import flat
 from mar_st.index.base import Index
 from mar_st.index.folder import FolderIndex, keep_effort
-from mar_st.index.vectors import LADDERS, VectorIndex, Vectors, build_settings, build_vectors, memory
+from mar_st.index.vectors import LADDERS
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from mar_st.index.vectors import Vectors
     from mar_st.online import QueryEncoder
 
 #: Number of results at which recall is measured.
@@ -35,71 +35,6 @@ MAX_RECALL_QUERIES, MAX_EFFORT_QUERIES = 200, 1000
 
 #: Distance of a generated query from a corpus vector, relative to the spread of the corpus.
 SHIFT = 0.5
-
-#: Values in all vectors up to which exact search answers within some milliseconds.
-_FEW_VALUES = 100_000_000
-
-#: Vectors that `choose` measures on.
-_SAMPLE = 20_000
-
-#: Kinds and build settings that `choose` tries for many vectors, the fastest first.
-_CANDIDATES: list[tuple[str, dict[str, Any]]] = [
-    ("hnsw", {}), ("hnsw", {"storage": "int8"}), ("ivf-pq", {}), ("int8", {}), ("binary", {}),
-]  # fmt: skip
-
-
-def choose(
-    source: Vectors, limit: int | None, target: float, queries: np.ndarray | None
-) -> tuple[str, dict[str, Any], str]:
-    """Choose a kind by the number of vectors, the memory it takes, and its recall on a sample.
-
-    Args:
-        source: All vectors.
-        limit: Bytes that the index may take in memory; default no limit.
-        target: Recall@10 to reach.
-        queries: Query vectors; default generated ones.
-
-    Returns:
-        Kind, build settings, and the reason.
-
-    Raises:
-        MarError: No kind fits into the memory.
-    """
-    count, dim = len(source), source.dim
-    sizes = {
-        place: memory(kind, build_settings(kind, given, dim, count), dim, count)
-        for place, (kind, given) in enumerate([("exact", {}), *_CANDIDATES])
-    }
-    fitting = [place for place, size in sizes.items() if limit is None or size <= limit]
-    if not fitting:
-        raise MarError(
-            f"No kind of index of {count} vectors fits into {(limit or 0) / 1e6:.0f} MB; the smallest takes "
-            f"{min(sizes.values()) / 1e6:.0f} MB. Allow more memory, or encode fewer dimensions."
-        )
-    if fitting[0] == 0 and count * dim <= _FEW_VALUES:
-        return "exact", {}, f"exact: {count} vectors are compared within milliseconds"
-    sample = source.sample(_SAMPLE, 2)
-    part = Vectors([(sample, None)])
-    queries = made_queries(part) if queries is None else queries[:MAX_RECALL_QUERIES]
-    expected = flat.search(queries, sample, RECALL_DEPTH)[1]
-    tried = []
-    for place in fitting:
-        if place == 0:
-            continue
-        kind, given = _CANDIDATES[place - 1]
-        with tempfile.TemporaryDirectory() as name:
-            build_vectors(Path(name), kind, build_settings(kind, given, dim, len(sample)), part)
-            opened = VectorIndex(Path(name), kind, len(sample), dim)
-            reached = calibrate(opened.search, queries, expected, target, LADDERS[kind])
-        recall = reached[f"recall@{RECALL_DEPTH}"]
-        why = f"{kind} {given or ''}: recall@{RECALL_DEPTH} {recall} on a sample, {sizes[place] / 1e6:.0f} MB"
-        tried.append((recall, kind, given, why))
-        if reached["reached"]:
-            return kind, given, why
-    if not tried:
-        return "exact", {}, "exact: no other kind fits into the memory"
-    _, kind, given, why = max(tried, key=lambda one: one[0])
-    return kind, given, f"{why}, which is the nearest to {target}"
 
 
 def exact_rows(source: Vectors, queries: np.ndarray) -> np.ndarray:

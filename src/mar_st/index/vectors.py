@@ -5,10 +5,10 @@
 | `exact` | all vectors, float32 | 4 dim |
 | `int8` | all vectors, one byte per dimension (scalar quantizer) | dim |
 | `binary` | all vectors, one bit per dimension | dim / 8 |
-| `hnsw` | neighbours in a graph (Malkov 2018); float32 or int8 | 4 dim or dim, + 8.6 M |
+| `hnsw` | neighbours in a graph (Malkov, Yashunin, 2018), float32 | 4 dim + 8.6 M |
 | `ivf-pq` | product codes in the nearest cells (Jégou, Douze, Schmid, 2011) | m + 8 |
 
-All but `exact` and `hnsw` with float32 keep the vectors in float16 beside the index. From this file, a search
+All but `exact` and `hnsw` keep the vectors in float16 beside the index. From this file, a search
 reads only the rows that it compares again (`rescore` times as many candidates as results). Every file is
 mapped into memory (`IO_FLAG_MMAP_IFC` of FAISS 1.15).
 """
@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.files import finished, load_array, one_line
+from mar_st.files import load_array, one_line
 from mar_st.index import flat
 from mar_st.index.flat import Mask, faiss
 
@@ -45,7 +45,7 @@ BUILD: dict[str, dict[str, Any]] = {
     "exact": {},
     "int8": {},
     "binary": {},
-    "hnsw": {"M": 32, "efConstruction": 100, "storage": "float32"},
+    "hnsw": {"M": 32, "efConstruction": 100},
     "ivf-pq": {"nlist": 0, "m": 0, "bits": 0},
 }
 
@@ -54,9 +54,7 @@ LADDERS: dict[str, list[dict[str, int]]] = {
     "exact": [{}],
     "int8": [{"rescore": again} for again in (1, 2, 4, 8)],
     "binary": [{"rescore": again} for again in (3, 5, 10, 20, 40, 80, 160)],
-    "hnsw": [
-        {"ef": ef, "rescore": 2} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-    ],
+    "hnsw": [{"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)],
     "ivf-pq": [
         {"nprobe": probes, "rescore": again}
         for probes, again in (
@@ -94,12 +92,10 @@ def build_settings(kind: str, given: Mapping[str, Any], dim: int, count: int) ->
     if unknown:
         raise MarError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(BUILD[kind]) or 'none'}.")
     params = {**BUILD[kind], **given}
-    least = 1 if kind == "hnsw" else 0
+    least = 2 if kind == "hnsw" else 0
     for name, value in params.items():
-        if name != "storage" and (type(value) is not int or not least <= value <= 65_536):
-            raise MarError(f"{name} of {kind} is a whole number from {least} to 65536; got {value!r}.")
-    if kind == "hnsw" and (params["storage"] not in ("float32", "int8") or not 2 <= params["M"] <= 2048):
-        raise MarError("storage of hnsw is float32 or int8, and M from 2 to 2048.")
+        if type(value) is not int or not least <= value <= 2048:
+            raise MarError(f"{name} of {kind} is a whole number from {least} to 2048; got {value!r}.")
     if kind == "ivf-pq":
         enough = max(1, count // _TRAINED_PER_CENTROID)
         params["nlist"] = min(params["nlist"] or cells(count), enough)
@@ -113,16 +109,6 @@ def build_settings(kind: str, given: Mapping[str, Any], dim: int, count: int) ->
 def cells(count: int) -> int:
     """Return the cells for `count` vectors: the power of two nearest to twice the square root of `count`."""
     return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
-
-
-def memory(kind: str, params: Mapping[str, Any], dim: int, count: int) -> int:
-    """Return the bytes of a built index in memory, without documents and vectors for rescoring."""
-    if kind == "hnsw":
-        # FAISS stores 2 M links of the lowest level and M of each higher one, 4 bytes each.
-        return int(count * ((4 if params["storage"] == "float32" else 1) * dim + 8.6 * params["M"]))
-    if kind == "ivf-pq":
-        return int(count * (params["m"] + 8) + params["nlist"] * 4 * dim + 256 * 4 * dim)
-    return count * {"exact": 4 * dim, "int8": dim, "binary": -(-dim // 8)}[kind]
 
 
 class Vectors:
@@ -181,7 +167,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def build_vectors(
     folder: Path, kind: str, params: Mapping[str, Any], source: Vectors, *, progress: bool = False
 ) -> None:
-    """Write the vectors and the index of a segment; complete files are kept, so a killed build resumes.
+    """Write the vectors and the index of a segment.
 
     Args:
         folder: The segment's folder; it exists.
@@ -190,19 +176,16 @@ def build_vectors(
         source: The vectors.
         progress: Show progress bars.
     """
-    in_graph = kind == "hnsw" and params["storage"] == "float32"
-    if not in_graph and not (folder / VECTORS).is_file():
-        dtype = "float32" if kind == "exact" else "float16"
-        with finished(folder / VECTORS) as part:
-            array = np.lib.format.open_memmap(part, "w+", dtype, (len(source), source.dim))
-            start = 0
-            for block in source.blocks("vectors", progress=progress):
-                # Products of such vectors would overflow anyway; clipped they stay the largest.
-                values = block if kind == "exact" else block.clip(-_FLOAT16_MAX, _FLOAT16_MAX)
-                array[start : start + len(block)] = values
-                start += len(block)
-            array.flush()
-    if kind == "exact" or (folder / INDEX).is_file():
+    if kind != "hnsw":  # the graph holds them
+        dtype, start = "float32" if kind == "exact" else "float16", 0
+        array = np.lib.format.open_memmap(folder / VECTORS, "w+", dtype, (len(source), source.dim))
+        for block in source.blocks("vectors", progress=progress):
+            # Products of such vectors would overflow anyway; clipped they stay the largest.
+            values = block if kind == "exact" else block.clip(-_FLOAT16_MAX, _FLOAT16_MAX)
+            array[start : start + len(block)] = values
+            start += len(block)
+        array.flush()
+    if kind == "exact":
         return
     index, means = _untrained(kind, params, source.dim), None
     if kind == "binary":
@@ -215,8 +198,7 @@ def build_vectors(
     for block in source.blocks(kind, progress=progress):
         index.add(block if means is None else _bits(block, means))
     try:
-        with finished(folder / INDEX) as part:
-            (faiss().write_index if means is None else faiss().write_index_binary)(index, str(part))
+        (faiss().write_index if means is None else faiss().write_index_binary)(index, str(folder / INDEX))
     except RuntimeError as error:  # FAISS has one type for all errors
         raise MarError(f"{folder / INDEX} cannot be written ({one_line(error)}). Free disk space.") from error
 
@@ -226,7 +208,7 @@ def _untrained(kind: str, params: Mapping[str, Any], dim: int) -> Any:
         return faiss().IndexBinaryFlat(-(-dim // 8) * 8)
     factory = {
         "int8": "SQ8",
-        "hnsw": f"HNSW{params.get('M')},{'Flat' if params.get('storage') == 'float32' else 'SQ8'}",
+        "hnsw": f"HNSW{params.get('M')},Flat",
         "ivf-pq": f"IVF{params.get('nlist')},PQ{params.get('m')}x{params.get('bits')}",
     }[kind]
     index = faiss().index_factory(dim, factory, faiss().METRIC_INNER_PRODUCT)
@@ -270,13 +252,12 @@ class VectorIndex:
                 self._means = load_array(folder / MEANS)
             elif kind != "exact":
                 self._index = faiss().read_index(str(folder / INDEX), faiss().IO_FLAG_MMAP_IFC)
-            if (folder / VECTORS).is_file():
-                # As a plain array: slices of numpy.memmap cost microseconds each.
-                self.vectors: np.ndarray = load_array(folder / VECTORS, mapped=True).view(np.ndarray)
-            else:
+            if kind == "hnsw":
                 storage = faiss().downcast_index(self._index.storage)
                 values = faiss().rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d)
-                self.vectors = values.reshape(storage.ntotal, storage.d)
+                self.vectors: np.ndarray = values.reshape(storage.ntotal, storage.d)
+            else:  # as a plain array: slices of numpy.memmap cost microseconds each
+                self.vectors = load_array(folder / VECTORS, mapped=True).view(np.ndarray)
         except (OSError, RuntimeError, ValueError, AttributeError) as error:
             raise MarError(f"{folder} is damaged ({one_line(error)}). Build the index again.") from error
         held = count if self._index is None else self._index.ntotal
@@ -310,7 +291,7 @@ class VectorIndex:
         if self.kind == "exact" or few:
             return flat.search(queries, self.vectors, k, mask=mask)
         wanted = {**LADDERS[self.kind][-1], **(settings or {})}
-        rescored = self.vectors.dtype == np.float16  # a graph of float32 has the scores already
+        rescored = self.kind != "hnsw"  # a graph has the scores already
         count = min(total, k * wanted["rescore"] if rescored else k)
         params = self._parameters(count, mask, wanted)
         given = _bits(queries, self._means) if self.kind == "binary" else queries

@@ -8,7 +8,6 @@ compacted, as in Lucene.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.files import finished_folder, load_array, read_json
+from mar_st.files import load_array, read_json, write_json
 from mar_st.index import flat
 from mar_st.index.documents import Documents
 from mar_st.kernels.processor import processors
@@ -79,12 +78,12 @@ def build_words(folder: Path, tokens: str, *, mean_length: float | None = None, 
     length_factor = (K1 * ((1 - B) + B * lengths / mean)).astype(np.float32)
     scores = idf[words] * (occurrences / (length_factor[rows] + occurrences))
     order = np.argsort(words, kind="stable")  # within a word documents stay in their order
-    with finished_folder(folder / BM25) as part:
-        np.save(part / "scores.npy", scores[order])
-        np.save(part / "rows.npy", rows[order])
-        np.save(part / "starts.npy", np.concatenate([[0], np.cumsum(frequencies)]).astype(np.int64))
-        content = {"mean_length": mean, "words": list(vocabulary)}
-        (part / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    part = folder / BM25
+    part.mkdir(exist_ok=True)
+    np.save(part / "scores.npy", scores[order])
+    np.save(part / "rows.npy", rows[order])
+    np.save(part / "starts.npy", np.concatenate([[0], np.cumsum(frequencies)]).astype(np.int64))
+    write_json(part / "words.json", list(vocabulary), indent=None)
     return mean
 
 
@@ -132,7 +131,7 @@ class SegmentWords:
             self.scores, self.rows, self.starts = (
                 load_array(folder / BM25 / f"{name}.npy", mapped=True).view(np.ndarray) for name in names
             )
-            words = read_json(folder / BM25 / "words.json")["words"]
+            words = read_json(folder / BM25 / "words.json")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MarError(f"{folder / BM25} is damaged ({error}). Build the index again.") from error
         self.vocabulary = {str(word): place for place, word in enumerate(words)}

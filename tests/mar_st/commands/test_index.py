@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.commands.index import parse_bytes
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.index import Index
@@ -44,11 +43,11 @@ def test_building_prints_what_was_built(library, tmp_path):
 
 def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path):
     out = tmp_path / "index"
-    run("build", library.folder, out, "--corpus", library.corpus, "--memory", "1GB", "--no-bm25")
+    run("build", library.folder, out, "--corpus", library.corpus, "--no-bm25")
     more = make_library(tmp_path / "more", count=20, start=300, seed=3)
     assert "320 documents" in run("update", out, "--add", more.folder, "--corpus", more.corpus).stdout
     newer = make_library(tmp_path / "newer", count=10, start=300, seed=4)
-    run("update", out, "--update", newer.folder, "--corpus", newer.corpus)
+    run("update", out, "--add", newer.folder, "--corpus", newer.corpus)
     assert Index.open(out).search(newer.vectors[:1], 1)[0] == [["d300"]]
     (tmp_path / "gone.txt").write_text("d1\n\nd2\n")
     run("update", out, "--delete", "d0", "--delete-from", tmp_path / "gone.txt")
@@ -100,11 +99,3 @@ def test_what_cannot_be_done_is_refused(library, tmp_path):
     ):
         with pytest.raises(MarError, match=message):
             run(*words)
-
-
-def test_sizes_are_read():
-    sizes = {"2GB": 2 * 10**9, "512MiB": 512 * 2**20, "1.5g": 15 * 10**8, "1000": 1000, " 3 kb ": 3000}
-    assert {written: parse_bytes(written) for written in sizes} == sizes
-    for written in ("", "much", "2XB", "-1GB", "GB"):
-        with pytest.raises(MarError, match="is not a size"):
-            parse_bytes(written)

@@ -152,7 +152,7 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
         encode(model, corpus, tmp_path / "w", EncodeSettings(dim=999))
     assert len(encode(model, corpus, tmp_path / "w")) == 100  # a failed start binds it to no settings
     write_vectors(tmp_path / "x", ["a"], np.ones((1, 4)))
-    with pytest.raises(MarError, match="did not write"):
+    with pytest.raises(MarError, match="another model or other settings"):
         encode(model, corpus, tmp_path / "x")
     (tmp_path / "z").mkdir()
     with FileLock(tmp_path / "z" / ".lock"), pytest.raises(MarError, match="Another process"):

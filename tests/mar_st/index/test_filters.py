@@ -100,7 +100,7 @@ def test_the_order_of_conditions_does_not_change_a_filter():
         ("year=1,year=2", "twice"),
         ("year>1,year>2", "twice"),
         ("year=1,year>2", "twice"),
-        ("{year: 1}", "not valid JSON"),
+        ("{year: 1}", "cannot be read"),
     ],
 )
 def test_bad_filters_are_refused(where, message):
@@ -129,7 +129,7 @@ def test_the_largest_filter_is_accepted():
     [
         ({"departmnt": "x"}, "Did you mean 'department'"),
         ({"colour": "x"}, "It has checked, date, department, score, year"),
-        ({"year": "2020"}, "of type number"),
+        ({"year": "soon"}, "of type number"),
         ({"department": 3}, "of type string"),
         ({"checked": 1}, "of type boolean"),
         ({"year": True}, "of type number"),

@@ -25,38 +25,19 @@ def test_runs_of_other_queries_are_refused():
         evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
 
 
-def test_qrels_are_read_with_and_without_a_header(tmp_path):
+def test_qrels_are_read_as_a_table_and_as_trec(tmp_path):
+    expected = {"q 1": {"a": 1, "b": 0}, "q2": {"c": 2}}
     path = tmp_path / "test.tsv"
-    expected = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}}
-    path.write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\n\nq2\tc\t2\n")
+    path.write_text("query-id\tcorpus-id\tscore\nq 1\ta\t1\nq 1\tb\t0\n\nq2\tc\t2\n")
     assert read_qrels(path) == expected
-    path.write_text("q1 0 a 1\nq1 0 b 0\nq2 0 c 2\n")
-    assert read_qrels(path) == expected
-    path.write_text("q1\ta\t1\nq1\tb\tmuch\n")
-    with pytest.raises(MarError, match=r"test.tsv:2: expected"):
-        read_qrels(path)
-    path.write_bytes("q1\t头疼\t1\n".encode("gbk"))
-    with pytest.raises(MarError, match=r"test.tsv cannot be read"):
-        read_qrels(path)
-    with pytest.raises(MarError, match="cannot be read"):
-        read_qrels(tmp_path / "none.tsv")
-
-
-def test_ids_in_qrels_may_hold_spaces(tmp_path):
-    path = tmp_path / "test.tsv"
-    path.write_text("query-id\tcorpus-id\tscore\nq 1\tArticle 12\t1\nq2\tArticle 13 b\t1\n")
-    assert read_qrels(path) == {"q 1": {"Article 12": 1}, "q2": {"Article 13 b": 1}}
-    path.write_text("q1 Article 12 b 1\n")
-    with pytest.raises(MarError, match=r"test.tsv:1: expected .* separated by tabs"):
-        read_qrels(path)
-
-
-@pytest.mark.parametrize("line", ["q1\td1\t1.0", "q1\td1\thigh", "q1 0 d1 1.0"])
-def test_a_first_line_with_another_grade_is_no_header(tmp_path, line):
-    path = tmp_path / "test.tsv"
-    path.write_text(f"{line}\nq1\td2\t1\n")
-    with pytest.raises(MarError, match=r"test.tsv:1: expected .* whole-number grade"):
-        read_qrels(path)
+    trec = tmp_path / "test.qrels"
+    trec.write_text("q1 0 a 1\nq1 0 b 0\nq2 0 c 2\n")
+    assert read_qrels(trec) == {"q1": expected["q 1"], "q2": expected["q2"]}
+    path.write_text("query-id\tcorpus-id\tscore\nq1\ta\tmuch\n")
+    trec.write_text("q1 a 1\n")
+    for wrong in (path, trec, tmp_path / "none.tsv", tmp_path / "none.qrels"):
+        with pytest.raises(MarError, match=wrong.name):
+            read_qrels(wrong)
 
 
 def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
@@ -66,10 +47,3 @@ def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
     path.write_text('{"_id": "q1", "text": "头疼"}\n' * 2)
     with pytest.raises(MarError, match="'q1' occurs twice"):
         read_queries(path)
-
-
-def test_a_pair_that_is_judged_twice_is_named(tmp_path):
-    path = tmp_path / "test.qrels"
-    path.write_text("q1 0 a 1\nq1 0 a 0\n")
-    with pytest.raises(MarError, match=r"test.qrels:2: .*judged twice"):
-        read_qrels(path)

@@ -47,7 +47,7 @@ def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
     add(out, more.folder, corpus=more.corpus, progress=False)
     same(Index.open(out), joined(library, more))
     newer = part(tmp_path / "newer", [3, 701, 1300], seed=9, change="新")
-    add(out, newer.folder, corpus=newer.corpus, replace=True, progress=False)
+    add(out, newer.folder, corpus=newer.corpus, progress=False)
     deleted = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
     manifest = delete(out, deleted)
     now = Index.open(out)
@@ -81,11 +81,11 @@ def test_every_kind_takes_changes(library, tmp_path, kind):
     deleted = [f"d{number}" for number in range(0, 1300, 3)]
     delete(out, deleted)
     expected = joined(library, more, without=deleted).best(10)[0]
-    for _ in range(2):
+    for change in (lambda: None, lambda: compact(out, progress=False)):
+        change()
         ids, _ = Index.open(out).search(library.queries, 10)
         assert not {name for row in ids for name in row} & set(deleted)
         assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, expected, strict=True)]) >= 0.93
-        compact(out, progress=False)
     assert Index.open(out).kind == kind
 
 
@@ -121,19 +121,17 @@ def test_a_killed_change_leaves_the_index_as_it_was(library, tmp_path, monkeypat
 
 def test_changes_that_do_not_fit_are_refused(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
-    more = part(tmp_path / "more", range(1190, 1210))
+    more = part(tmp_path / "more", range(1200, 1210))
     foreign = write_vectors(tmp_path / "foreign", ["x"], clustered(1, 32), space="b" * 64)
     narrow = write_vectors(tmp_path / "narrow", ["x"], clustered(1, 8))
     bare = write_vectors(tmp_path / "bare", ["x"], clustered(1, 32), space="a" * 64)
     for change, message in (
-        (lambda: add(out, more.folder, corpus=more.corpus), "has 10 documents of these already"),
-        (lambda: add(out, more.folder, corpus=more.corpus, replace=True), "lacks 10 documents"),
         (lambda: add(out, foreign, corpus=more.corpus), "another model"),
         (lambda: add(out, narrow, corpus=more.corpus), "8 dimensions"),
         (lambda: add(out, bare), "keeps texts"),
-        (lambda: delete(out, ["d1", "nowhere"]), "lacks 1 document"),
-        (lambda: delete(out, []), "cannot be deleted"),
-        (lambda: delete(out, [f"d{number}" for number in range(1200)]), "cannot be deleted"),
+        (lambda: delete(out, ["d1", "nowhere"]), "1 document of 2 named"),
+        (lambda: delete(out, []), "Nothing was deleted"),
+        (lambda: delete(out, [f"d{number}" for number in range(1200)]), "Nothing was deleted"),
         (lambda: delete(out, ["\ud800"]), "Unicode"),
         (lambda: delete(tmp_path / "none", ["d1"]), "not an index"),
     ):
