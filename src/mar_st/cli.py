@@ -22,6 +22,7 @@ from mar_st.mining import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
+from mar_st.spaces import AlignSettings
 
 app = application("mar", "Train, encode, index and serve asymmetric models for medical text retrieval.")
 indexes = application("index", "Build, change, tune and inspect indexes.")
@@ -40,7 +41,7 @@ command(app, "recipes", training.RecipesSettings, training.run_recipes, show=tra
 command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan)
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_result)
 command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result)
-app.command()(align)
+command(app, "align", AlignSettings, align)
 command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader)
 command(app, "mine", MineSettings, mine, show=mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -176,7 +177,8 @@ def command(
         except ValidationError as error:
             message = invalid(error, lambda place: switches.get(place.partition(".")[0], place))
             raise typer.BadParameter(message) from error
-        result = run(settings)
+        with redirect_stdout(sys.stderr) if json_output else nullcontext():  # trainers print their losses
+            result = run(settings)
         if json_output:
             print(json.dumps(result, ensure_ascii=False, indent=2, default=_plain))
         elif show is not None:

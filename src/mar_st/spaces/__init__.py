@@ -7,19 +7,26 @@ labelled triples, contrastively against the stored documents (HARNESS-LM, phase 
 
 from __future__ import annotations
 
-from mar_st.spaces.alignment import align_space
-from mar_st.spaces.ladder import Ladder, align_ladder
-from mar_st.spaces.options import AlignSettings
-from mar_st.spaces.records import MANIFEST
-from mar_st.spaces.space import Space, SpaceError, open_teacher
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "MANIFEST",
-    "AlignSettings",
-    "Ladder",
-    "Space",
-    "SpaceError",
-    "align_ladder",
-    "align_space",
-    "open_teacher",
-]
+if TYPE_CHECKING:
+    from mar_st.spaces.alignment import MANIFEST, align
+    from mar_st.spaces.settings import AlignSettings
+    from mar_st.spaces.space import Space, open_teacher
+
+__all__ = ["MANIFEST", "AlignSettings", "Space", "align", "open_teacher"]
+
+_HOMES = {
+    "AlignSettings": "settings",
+    "MANIFEST": "alignment",
+    "align": "alignment",
+    "Space": "space",
+    "open_teacher": "space",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mar_st.spaces' has no attribute {name!r}")
+    return getattr(import_module(f"mar_st.spaces.{_HOMES[name]}"), name)

@@ -1,316 +1,377 @@
-"""Training a query encoder for a document space: align, refine, compare, write."""
+"""Training query encoders for a document space: align, refine, measure, write."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import random
 import shutil
-from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 from transformers import set_seed
 
-from mar_st.data import Source, column_texts, numbered, read_triples
-from mar_st.files import move_folder, refuse_link, write_digests
-from mar_st.files.locks import alone
-from mar_st.files.packages import need_packages
+from mar_st.data import Source, column_texts, numbered, read_texts, read_triples
+from mar_st.errors import MarError
+from mar_st.files import (
+    finished_folder,
+    locked,
+    need_packages,
+    read_record,
+    replace_folder,
+    write_digests,
+    write_json,
+    write_text,
+)
+from mar_st.lookup import fit_lookup
 from mar_st.losses import AsymInfoNCELoss
+from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
+from mar_st.model.family import add_query_encoder
+from mar_st.model.mar import MAR
 from mar_st.model.native_gte import fetch
+from mar_st.model.opening import route
 from mar_st.model.tokenizers import forget_lengths
+from mar_st.modules.layout import loading_call
 from mar_st.recipes.schema import AlignStage, Data, JointStage
-from mar_st.spaces.agreement import agreement
-from mar_st.spaces.options import AlignSettings
-from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
-from mar_st.spaces.space import Space, SpaceError, open_inputs
-from mar_st.spaces.students import (
-    DONE_FILE,
+from mar_st.spaces import measure
+from mar_st.spaces.encoders import (
+    FULL_RUNG,
+    LOOKUP_RUNG,
+    Rung,
+    copied,
+    cut_to_layers,
+    default_rung,
     given_encoder,
-    save_student,
-    saved_student,
+    kept_layers,
+    parse_ladder,
     small_encoder,
+    source_side,
     student,
+    trainable,
     with_documents,
 )
+from mar_st.spaces.space import Space, open_teacher
 from mar_st.stages.align import align_to
 from mar_st.stages.columns import labelled, read_columns
 from mar_st.stages.encoders import mixed_with_start
 from mar_st.stages.trainer import METRICS_FILE, StageSettings, fit
-from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
+from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, store_root, text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from sentence_transformers.base.modules.module import Module
-
-    from mar_st.model.mar import MAR
     from mar_st.recipes.schema import Side
-    from mar_st.teachers import Teacher
+    from mar_st.spaces.settings import AlignSettings
+
+MANIFEST, REPORT_FILE = "space.json", "ladder.json"
+
+#: Learning rate of new students and rungs. In a trial with two layers, 140 steps and the rates 5e-4, 1e-3 and
+#: 2e-3, the rung came nearer to its teacher with each higher rate. Given students have learnt already.
+LEARNING_RATE, GIVEN_RATE = 1e-3, 1e-4
+
+#: Settings on which the weights do not depend.
+_NOT_TRAINED = {"out", "store", "save_steps", "evaluate", "eval_split"}
 
 
-def align_space(
-    teacher: str,
-    out: str | Path,
-    *,
-    queries: str | Path | None = None,
-    texts: str | Path | None = None,
-    student: str | None = None,
-    refine: str | None = None,
-    store: str | Path | None = None,
-    options: AlignSettings | None = None,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Train a query encoder for the space of a teacher; a call that was killed resumes where it stopped.
+def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Train one query encoder, or a ladder of several sizes, for the space of a teacher.
+
+    The vectors of the documents do not change. If the teacher is a model, a rung of N layers takes the
+    teacher's own layers and embeddings, pooled as the teacher pools; with `student`, it takes the layers of
+    that; otherwise it is a new encoder. `full` is a copy of the teacher. `lookup` sums vectors of n-grams
+    from a regression on the teacher's vectors of the queries (of the documents, if there are no queries). All
+    learn from the same texts and the same stored vectors. A call that was killed resumes with the rung and the
+    step where it stopped. If the finished ladder differs only in the tasks, it is measured again.
 
     Args:
-        teacher: See `open_teacher`.
-        out: Folder of the result: a MAR with the teacher as its document route, or, if the teacher is not
-            a local model, with only a query route. `OUT.run` holds unfinished work.
-        queries: File of queries (JSONL with `text` or `query`, or one per line).
-        texts: File of documents (JSONL with `text`, optionally `title` and `_id`); default for a folder of
-            vectors: its own texts.
-        student: Folder or Hub name of the query encoder; default a new small one.
-        refine: Labelled triples, see `mar_st.data.read_triples`.
-        store: Folder of the teacher's vectors; default `$MAR_STORE`, else beside `out`.
-        options: All other settings.
-        say: Receives one line per phase.
+        settings: The teacher, the texts and all other settings. The result is a MAR with the teacher as its
+            document route, or, if the teacher is not a local model, with only query routes; `OUT.run` holds
+            unfinished work.
+        say: Receives one line per phase, and the table of a ladder.
 
     Returns:
         The content of `OUT/space.json`: the space, the settings and the agreement on held-out texts.
+        `OUT/ladder.json` holds the measurements of a ladder.
 
     Raises:
         MarError: A file, a model or vectors are missing, `out` holds something else, or is being written.
     """
-    options = options or AlignSettings()
-    opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
-    run = SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say)
-    with alone(run.work, SpaceError):
-        return run.do()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise MarError("mar align runs in one process; start it without torchrun or accelerate launch.")
+    run = _Run(settings, say)
+    with locked(run.work):
+        manifest = run.do()
+    shutil.rmtree(run.work, ignore_errors=True)
+    return manifest
 
 
-@dataclass
-class SpaceRun:
-    """One call of `align_space`: its inputs, and the steps that a ladder shares.
+class _Run:
+    """One call of `align`."""
 
-    Attributes:
-        spec: The teacher's name.
-        teacher: The teacher.
-        out: Folder of the result; `OUT.run` holds unfinished work.
-        queries: Queries.
-        documents: Documents.
-        student: Folder or Hub name of the query encoder.
-        refine: Labelled triples.
-        options: The settings.
-        say: Receives one line per phase.
-        held: Held-out texts by role; `_split` sets them.
-        digest: Digest of the teacher's document space, if known.
-    """
-
-    spec: str
-    teacher: Teacher
-    out: Path
-    queries: list[str]
-    documents: list[str]
-    student: str | None
-    refine: str | None
-    options: AlignSettings
-    say: Callable[[str], None]
-    held: dict[Side, list[str]] = field(default_factory=dict)
-    digest: str | None = None
+    def __init__(self, settings: AlignSettings, say: Callable[[str], None]) -> None:
+        self.settings, self.say = settings, say
+        self.out, self.work = settings.out, settings.out.with_name(f"{settings.out.name}.run")
+        self.ladder = settings.ladder is not None
+        own = Rung(settings.layers, "student")
+        self.rungs = parse_ladder(settings.ladder) if settings.ladder is not None else (own,)
+        self.default = default_rung(self.rungs, settings.default_rung) if self.ladder else own
+        if any(rung.trained for rung in self.rungs):
+            need_packages("accelerate", extra="train", purpose="Training")
+        self.tasks = measure.load_tasks(settings.evaluate, settings.eval_split)
+        if settings.student is not None:
+            check_source(settings.student, what="student")
+        self.rate = settings.learning_rate or (
+            GIVEN_RATE if settings.student is not None and not self.ladder else LEARNING_RATE
+        )
+        self.teacher = open_teacher(
+            settings.teacher,
+            settings.store or store_root(self.out),
+            prompts={"query": settings.prompt or "", "document": settings.document_prompt},
+            autocast=settings.autocast,
+        )
+        self.texts: dict[Side, list[str]] = {
+            "query": list(read_texts(settings.queries, table="queries")) if settings.queries else [],
+            "document": list(read_texts(settings.texts, table="corpus")) if settings.texts else [],
+        }
+        self.train: dict[Side, list[str]] = {}
+        self.held: dict[Side, list[str]] = {}
+        for role, whole in self.texts.items():
+            number = min(settings.held_out, len(whole) // 10)
+            kept = set(random.Random(settings.seed).sample(range(len(whole)), number))
+            self.held[role] = [whole[row] for row in sorted(kept)]
+            self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
+        self.side = self._source_side() if self.ladder else None
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
-        need_packages("accelerate", extra="train", purpose="Training")
-        rate = self.options.learning_rate or (1e-3 if self.student is None else 1e-4)
-        self._stage(rate)  # bad options are refused before the teacher is asked
-        settings = self._settings()
-        if (kept := self._finished(settings)) is not None:
-            return kept
-        self.digest = self._document_space()
-        train = self._split()
-        space = self._space()
-        claim(self.work, settings)
-
-        def align(folder: Path) -> MAR:
-            return self._align(self._new(space, train), space, train, folder, rate)
-
-        model = self._phase(self.work / "align", align)
-        report = {"aligned": self._report(space, model)}
-        self.say(f"aligned: {summary(report['aligned'])}")
-        if self.refine is not None:
-            model = self._phase(self.work / "refine", lambda f: self._refine(space, model, f, rate))
-            report["refined"] = self._report(space, model)
-            self.say(f"refined: {summary(report['refined'])}")
-        manifest = self._manifest(space, report, settings)
-        part = self._saved(space, model)
-        for phase in ("align", "refine"):
-            self._keep_records(phase, part)
-        text = card(self.out.name, part, manifest, whole=self._whole)
-        (part / "README.md").write_text(text, encoding="utf-8")
-        self._move(part, manifest)
-        return manifest
-
-    @property
-    def _whole(self) -> bool:
-        """Return True if the result includes the teacher's document encoder."""
-        return isinstance(self.teacher, ModelTeacher) and not self.options.query_only
-
-    @property
-    def work(self) -> Path:
-        """Return the folder of unfinished work."""
-        return self.out.with_name(f"{self.out.name}.run")
-
-    def _finished(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the manifest of an existing result with the same settings.
-
-        Raises:
-            SpaceError: The folder is a link, or holds something else or a result of other settings.
-        """
-        if (self.out / MANIFEST).is_file():
-            manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))
-            if manifest["settings"] == settings:
+        recorded = self._recorded()
+        finished = read_record(self.out / MANIFEST) if (self.out / MANIFEST).is_file() else None
+        if finished is not None and finished["settings"] == recorded:
+            if finished["tasks"] == self._task_digests():
                 self.say(f"{self.out}: finished before, kept")
-                return manifest
+                return finished
+            self.say(f"{self.out}: finished before, measured again on the tasks of this call")
+            return self._described(self.out, recorded)
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise SpaceError(
+            raise MarError(
                 f"{self.out} exists and is not the result of this command with these settings; choose "
                 "another --out or delete it."
             )
-        refuse_link(self.out, SpaceError)
-        return None
+        self._claim(recorded)
+        self._ask()
+        for rung in reversed(self.rungs):  # the costliest and best rung is available first
+            self._rung(rung)
+        part = self._assembled()
+        manifest = self._described(part, recorded)
+        if self.out.is_dir():
+            self.out.rmdir()  # empty
+        replace_folder(part, self.out)
+        self.say(f"model: {self.out}")
+        return manifest
 
-    def _manifest(
-        self, space: Space, agreed: Mapping[str, Any], settings: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the content of `space.json`."""
-        return {
-            "format": FORMAT,
-            "teacher": {role: self.teacher.identity(role) for role in ("query", "document")},
-            "full_dim": space.full,
-            "dim": space.dim,
-            "normalised": space.unit,
-            "similarity": space.similarity,
-            "agreement": dict(agreed),
-            "settings": dict(settings),
+    # -- inputs --
+
+    @property
+    def _model(self) -> ModelTeacher | None:
+        return self.teacher if isinstance(self.teacher, ModelTeacher) else None
+
+    @cached_property
+    def space(self) -> Space:
+        """Return the space, after the teacher has encoded all texts."""
+        return Space.of(self.teacher, self.texts, self.settings.dim)
+
+    @property
+    def _prompt(self) -> str:
+        if self.settings.prompt is not None:
+            return self.settings.prompt
+        return self._model.asks["query"].prompt if self._model else ""
+
+    @property
+    def _documents_prompt(self) -> str:
+        """Return the rungs' prompt for documents: the teacher's if they take its layers, else none."""
+        return self._model.asks["document"].prompt if self._model and self.side is not None else ""
+
+    def _source_side(self) -> Side | None:
+        """Return the side of the teacher whose layers the rungs take; `None` for new or given encoders."""
+        if self._model is None and any(rung.name == FULL_RUNG for rung in self.rungs):
+            raise MarError(
+                f"'{FULL_RUNG}' is a copy of the teacher's model, but the teacher {self.settings.teacher} "
+                f"provides only vectors. Leave '{FULL_RUNG}' out of --ladder."
+            )
+        most = max((rung.layers for rung in self.rungs if rung.trained), default=0)
+        if self._model is None or self.settings.student is not None:
+            return None
+        return source_side(self._model.model, most)
+
+    def _recorded(self) -> dict[str, Any]:
+        """Return everything that the weights depend on, as JSON."""
+        settings = self.settings
+        content = settings.model_dump(mode="json", exclude=_NOT_TRAINED)
+        content |= {
+            "teacher_identity": {role: self.teacher.identity(role) for role in self.texts},
+            "texts": {
+                role: hashlib.sha256(text_keys(texts)).hexdigest() for role, texts in self.texts.items()
+            },
         }
+        if settings.student is not None:
+            content["student"] = [settings.student, model_digest(settings.student)]
+        if settings.refine is not None:
+            triples = [
+                text for t in read_triples(settings.refine) for text in (t.query, *t.positives, *t.negatives)
+            ]
+            content["refine"] = hashlib.sha256(text_keys(triples)).hexdigest()
+        recorded: dict[str, Any] = json.loads(json.dumps(content))
+        return recorded
 
-    def _settings(self) -> dict[str, Any]:
-        """Return everything that the result depends on, as JSON."""
-        if self.student is not None:
-            check_source(self.student, what="student")
-        content = {
-            "teacher": self.spec,
-            "teacher_identity": {role: self.teacher.identity(role) for role in ("query", "document")},
-            "student": None if self.student is None else [self.student, model_digest(self.student)],
-            "queries": digest(self.queries),
-            "texts": digest(self.documents),
-            "refine": None,
-            "options": self.options.to_json(),
-        }
-        if self.refine is not None:
-            triples = [(t.query, *t.positives, "", *t.negatives) for t in read_triples(self.refine)]
-            content["refine"] = digest([text for triple in triples for text in triple])
-        settings: dict[str, Any] = json.loads(json.dumps(content))
-        return settings
+    def _task_digests(self) -> dict[str, str]:
+        return {task.task.name: task.digest for task in self.tasks}
 
-    def _split(self) -> dict[Side, list[str]]:
-        """Return the texts for training, and set `held`."""
-        train: dict[Side, list[str]] = {}
-        texts: dict[Side, list[str]] = {"query": self.queries, "document": self.documents}
-        for role, whole in texts.items():
-            number = min(self.options.held_out, len(whole) // 10)
-            kept = set(random.Random(self.options.seed).sample(range(len(whole)), number))
-            self.held[role] = [whole[row] for row in sorted(kept)]
-            train[role] = [text for row, text in enumerate(whole) if row not in kept]
-        return train
+    def _claim(self, recorded: dict[str, Any]) -> None:
+        """Take the folder of unfinished work, or refuse trained weights of other settings in it."""
+        marker = self.work / "settings.json"
+        if read_record(marker) != recorded:
+            if any(self.work.glob("*/checkpoints/checkpoint-*")) or any(self.work.glob("*/model")):
+                raise MarError(
+                    f"{self.work} holds an unfinished alignment with other texts or settings. Finish it with "
+                    "those, delete the folder, or choose another --out."
+                )
+            write_json(marker, recorded)
 
-    def _space(self) -> Space:
-        self.say(f"teacher: {len(self.queries)} queries, {len(self.documents)} documents")
+    def _ask(self) -> None:
+        """Let the teacher encode all texts."""
+        self.say(f"teacher: {len(self.texts['query'])} queries, {len(self.texts['document'])} documents")
         if isinstance(self.teacher, EndpointTeacher) and not self.teacher.local:
             self.say(f"texts whose vectors are not there yet are sent to {self.teacher.base_url}")
-        texts: dict[Side, list[str]] = {"query": self.queries, "document": self.documents}
-        return Space.of(self.teacher, texts, self.options.dim)
+        _ = self.space
 
-    def _new(self, space: Space, train: Mapping[Side, list[str]]) -> MAR:
-        """Return the student that training starts from."""
-        options = self.options
-        set_seed(options.seed)
-        if self.student is not None:
-            modules = given_encoder(self.student, max_length=options.max_length, dropout=options.dropout)
-        else:
-            modules = self._small(train, options.layers)
-        return student(
-            modules, space.dim, prompt=self._prompt(), similarity=space.similarity, seed=options.seed
-        )
+    # -- training --
 
-    def _small(self, train: Mapping[Side, list[str]], layers: int) -> list[Module]:
-        options = self.options
-        return small_encoder(
-            [*train["query"], *train["document"]],
-            layers=layers, width=options.width, vocabulary=options.vocabulary, max_length=options.max_length,
-        )  # fmt: skip
+    def _rung(self, rung: Rung) -> MAR:
+        """Train a query encoder, and refine it, unless it is finished."""
 
-    def _align(
-        self,
-        model: MAR,
-        space: Space,
-        train: Mapping[Side, list[str]],
-        folder: Path,
-        rate: float,
-        document_prompt: str = "",
-    ) -> MAR:
-        """Train a student towards the space, in place."""
-        entries: dict[Side, str] = {"query": "queries", "document": "texts"}
-        sources = [
-            Source(Data(name=name, path="-", form="texts", role=role), texts=train[role])
-            for role, name in entries.items()
-            if train[role]
-        ]
-        prompts = {"query": self._prompt(), "": document_prompt}
-        align_to(model, lambda _: space, sources, self._stage(rate), self._stage_settings(folder), prompts)
+        def aligned(folder: Path) -> MAR:
+            model = self._untrained(rung)
+            return self._aligned(model, folder) if rung.trained else model
+
+        model = self._phase(f"{rung.name}-align", aligned)
+        if self.settings.refine is not None and rung.trained:
+            model = self._phase(f"{rung.name}-refine", lambda folder: self._refined(model, folder))
         return model
 
-    def _stage(self, rate: float) -> AlignStage:
-        options = self.options
-        try:
-            return AlignStage(
-                stage="align", name="align", batches="mixed",
-                epochs=options.epochs, batch_size=options.batch_size, mini_batch_size=options.mini_batch_size,
-                learning_rate=rate, temperature=options.temperature, length_groups=options.length_groups,
-                contrastive_weight=options.contrastive_weight, mse_weight=options.mse_weight,
-                cosine_weight=options.cosine_weight,
-            )  # fmt: skip
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{item['loc'][0] if item['loc'] else 'options'}: {item['msg']}" for item in error.errors()
-            )
-            raise SpaceError(problems) from error
+    def _phase(self, name: str, train: Callable[[Path], MAR]) -> MAR:
+        """Train a phase, or load its finished model."""
+        folder = self.work / name
+        if (folder / "model").is_dir():
+            self.say(f"{name}: finished before, kept")
+            return MAR.from_pretrained(folder / "model", routes="query")
+        self.say(f"{name}: {folder}")
+        model = train(folder)
+        forget_lengths(model)
+        with finished_folder(folder / "model") as part:
+            model.save_pretrained(str(part), create_model_card=False)
+        return model
 
-    def _refine(self, space: Space, model: MAR, folder: Path, rate: float) -> MAR:
-        """Train an aligned student on labelled triples, in place."""
-        options = self.options
-        triples = read_triples(str(self.refine))
-        negatives = options.refine_negatives
-        if negatives is None:
-            negatives = int((triples.negatives > 0).all())
-        entry = Data(name="refine", path=str(self.refine), negatives=negatives)
-        columns = read_columns(Source(entry, triples), options.seed)
+    def _untrained(self, rung: Rung) -> MAR:
+        """Return the encoder that training starts from."""
+        settings, space = self.settings, self.space
+        set_seed(settings.seed)
+        modules: list[Any]
+        if rung.name == LOOKUP_RUNG:
+            role: Side = "query" if self.train["query"] else "document"
+            modules = [fit_lookup(self.train[role], np.asarray(space.vectors(self.train[role], role)))]
+        elif rung.name == FULL_RUNG or self.side is not None:
+            assert self._model is not None  # noqa: S101 -- `_source_side` saw to it
+            side = "query" if rung.name == FULL_RUNG else self.side
+            modules = copied(route(self._model.model, side or "query"), space.dim)
+            if rung.name != FULL_RUNG:
+                self._cut(modules, rung)
+                trainable(modules, max_length=settings.max_length)
+        elif settings.student is not None:
+            modules = given_encoder(settings.student, max_length=settings.max_length)
+            if self.ladder:
+                self._cut(modules, rung)
+        else:
+            modules = small_encoder(
+                [*self.train["query"], *self.train["document"]],
+                layers=rung.layers,
+                width=settings.width,
+                vocabulary=settings.vocabulary,
+                max_length=settings.max_length,
+            )
+        return student(
+            modules, space.dim, prompt=self._prompt, similarity=space.similarity, seed=settings.seed
+        )
+
+    def _cut(self, modules: list[Any], rung: Rung) -> None:
+        """Cut an encoder to the layers of a rung, in place."""
+        choice = self.settings.ladder_layers
+        layers = kept_layers(modules, rung.layers, choice)
+        means = None
+        if layers[0] and self.settings.ladder_embeddings == "context-means":
+            means = self._means(modules)
+        cut_to_layers(modules, layers, means)
+
+    def _means(self, modules: list[Any]) -> HiddenMeans:
+        """Return the mean hidden states below all rungs over the texts, computed once."""
+        if not hasattr(self, "_hidden_means"):
+            settings = self.settings
+            role: Side = "query" if self.train["query"] else "document"
+            prompt = self._prompt if role == "query" else self._documents_prompt
+            texts = [prompt + self.train[role][row] for row in sample(len(self.train[role]), settings.seed)]
+            firsts = [
+                kept_layers(modules, r.layers, settings.ladder_layers)[0] for r in self.rungs if r.trained
+            ]
+            self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rungs")
+            self._hidden_means = HiddenMeans.of(
+                modules[0],
+                [layer for layer in firsts if layer],
+                texts,
+                pairs=settings.ladder_bigrams,
+                max_length=settings.max_length,
+            )
+        return self._hidden_means
+
+    def _aligned(self, model: MAR, folder: Path) -> MAR:
+        """Train a student towards the space, in place."""
+        settings = self.settings
+        entries: dict[Side, str] = {"query": "queries", "document": "texts"}
+        sources = [
+            Source(Data(name=name, path="-", form="texts", role=role), texts=self.train[role])
+            for role, name in entries.items()
+            if self.train[role]
+        ]
+        stage = AlignStage(
+            stage="align", name="align", batches="mixed", learning_rate=self.rate,
+            epochs=settings.epochs, batch_size=settings.batch_size, mini_batch_size=settings.mini_batch_size,
+            temperature=settings.temperature, length_groups=settings.length_groups,
+            contrastive_weight=settings.contrastive_weight, mse_weight=settings.mse_weight,
+            cosine_weight=settings.cosine_weight,
+        )  # fmt: skip
+        prompts = {"query": self._prompt, "": self._documents_prompt}
+        align_to(model, lambda _: self.space, sources, stage, self._stage_settings(folder), prompts)
+        return model
+
+    def _refined(self, model: MAR, folder: Path) -> MAR:
+        """Train an aligned student on labelled triples and stored document vectors, in place."""
+        settings = self.settings
+        triples = read_triples(str(settings.refine))
+        entry = Data(name="refine", path=str(settings.refine), negatives=int((triples.negatives > 0).all()))
+        columns = read_columns(Source(entry, triples), settings.seed)
         names = [name for name in columns.column_names if name != "query"]
         texts, places = numbered(*(column_texts(columns, name) for name in names))
-        # The documents stay in the columns, unread, so that no two rows of a batch share one. The first row
-        # of a label is that of the query's own vector, which this loss does not read.
-        rows = np.stack([places[0], *places], axis=1)
-        data = {"refine": labelled(columns.data.table, rows, space.documents(texts))}
+        # The documents stay in the columns, unread, so that no two rows of a batch share one.
+        data = {"refine": labelled(columns.data.table, np.stack(places, axis=1), self.space.documents(texts))}
         stage = JointStage(
             stage="joint", name="refine", freeze="document",
-            epochs=options.refine_epochs, batch_size=options.refine_batch_size,
-            learning_rate=options.refine_learning_rate or rate / 5,
-            temperature=options.refine_temperature, mini_batch_size=options.mini_batch_size,
-            length_groups=options.length_groups, start_share=options.refine_start_share,
+            epochs=settings.refine_epochs, batch_size=settings.refine_batch_size,
+            learning_rate=settings.refine_learning_rate or self.rate / 5,
+            temperature=settings.refine_temperature, mini_batch_size=settings.mini_batch_size,
+            length_groups=settings.length_groups, start_share=settings.refine_start_share,
         )  # fmt: skip
         loss = AsymInfoNCELoss(
             model,
@@ -318,81 +379,124 @@ class SpaceRun:
             gather_across_devices=True,
             mini_batch_size=stage.mini_batch_size,
         )
-        prompt = {"refine": {"query": self._prompt()}} if self._prompt() else {}
-        settings = self._stage_settings(folder)
+        prompt = {"refine": {"query": self._prompt}} if self._prompt else {}
         routes = {"refine": {"query": "query"}}
         with mixed_with_start(model, stage.start_share):
-            fit(model, data, loss, stage, settings, prompts=prompt, router_mapping=routes)
+            fit(model, data, loss, stage, self._stage_settings(folder), prompts=prompt, router_mapping=routes)
         return model
 
-    def _phase(self, folder: Path, train: Callable[[Path], MAR]) -> MAR:
-        """Train a phase, or load its finished model."""
-        if (folder / DONE_FILE).is_file():
-            self.say(f"{folder.name}: finished before, kept")
-            return saved_student(folder / "model")
-        self.say(f"{folder.name}: {folder}")
-        model = train(folder)
-        save_student(model, folder, {"phase": folder.name})
-        return model
+    def _stage_settings(self, folder: Path) -> StageSettings:
+        settings = self.settings
+        precision = "bf16" if settings.autocast else "fp32"
+        return StageSettings(folder, settings.seed, precision, settings.save_steps)
 
-    def _report(self, space: Space, model: MAR, document_prompt: str = "") -> dict[str, Any]:
-        """Return the agreement of a student with the teacher on the held-out texts."""
-        held = self.held
-        encoded = {
-            "query": model.encode_queries(held["query"]) if held["query"] else np.empty((0, space.dim)),
-            "document": model.encode(held["document"], task="query", prompt=document_prompt)
-            if held["document"] else np.empty((0, space.dim)),
-        }  # fmt: skip
-        taught = {role: np.asarray(space.vectors(held[role], role)) for role in held if held[role]}
-        corpus = space.documents(self.documents) if self.documents else None
-        place = {text: row for row, text in enumerate(self.documents)}
-        own = [place[text] for text in held["document"]]
-        return agreement(encoded, {str(k): v for k, v in taught.items()}, corpus, own, seed=self.options.seed)
+    # -- the result --
 
-    def _saved(self, space: Space, model: MAR) -> Path:
-        """Write a student, and the teacher if it is a model, beside the result; return the folder."""
-        result = model
-        if isinstance(self.teacher, ModelTeacher) and self._whole:
-            prompt = self.teacher.asks["document"].prompt
+    @property
+    def _whole(self) -> bool:
+        """Return True if the result includes the teacher's document encoder."""
+        return self._model is not None and not self.settings.query_only
+
+    def _route(self, rung: Rung) -> str:
+        return "query" if rung == self.default else f"query-{rung.name}"
+
+    def _assembled(self) -> Path:
+        """Write all query encoders, and the teacher if it is a model, into one folder; return the folder."""
+        space, part = self.space, self.work / "result"
+        result = model = self._rung(self.default)
+        if self._model is not None and self._whole:
+            prompt = self._model.asks["document"].prompt
             result = with_documents(
-                model, self.teacher.model, dim=space.dim, unit=space.unit, document_prompt=prompt
+                model, self._model.model, dim=space.dim, unit=space.unit, document_prompt=prompt
             )
-        part = self.out.with_name(f"{self.out.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         forget_lengths(result)
         result.save_pretrained(str(part), create_model_card=False)
-        if self.digest is not None:
-            (part / SPACE_FILE).write_text(f"{self.digest}\n", encoding="utf-8")
+        for rung in self.rungs:
+            if rung != self.default:
+                add_query_encoder(part, list(self._rung(rung).route_modules("query")), self._route(rung))
+        for records in self.work.glob(f"*/{METRICS_FILE}"):
+            shutil.copy2(records, part / f"{records.parent.name}-{METRICS_FILE}")
+        digest = self.teacher.space if isinstance(self.teacher, FolderTeacher) else None
+        if self._model is not None:  # its index accepts the result
+            digest = space_of(fetch(self.settings.teacher))
+        if digest is not None:
+            write_text(part / SPACE_FILE, f"{digest}\n")
         return part
 
-    def _keep_records(self, phase: str, part: Path) -> None:
-        """Keep the training records of a phase."""
-        if (self.work / phase / METRICS_FILE).is_file():
-            shutil.copy2(self.work / phase / METRICS_FILE, part / f"{phase}-{METRICS_FILE}")
-
-    def _move(self, part: Path, manifest: Mapping[str, Any]) -> None:
-        """Put the finished folder into place."""
-        (part / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
+    def _described(self, part: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Measure the query encoders in a folder and write its records; return the manifest."""
+        space = self.space
+        report = self._measured(part)
+        agreed = {row["route"]: row["agreement"] for row in report["rungs"].values()}
+        manifest = {
+            "teacher": {role: self.teacher.identity(role) for role in self.texts},
+            "full_dim": space.full,
+            "dim": space.dim,
+            "normalised": space.unit,
+            "similarity": space.similarity,
+            "agreement": agreed,
+            "tasks": self._task_digests(),
+            "settings": dict(recorded),
+        }
+        lines = []
+        if self.ladder:
+            write_json(part / REPORT_FILE, report)
+            lines = measure.table_lines(report)
+            for line in lines:
+                self.say(line)
+        write_text(part / "README.md", self._card(part, manifest, lines))
+        write_json(part / MANIFEST, manifest)
         write_digests(part)
-        if self.out.is_dir():
-            self.out.rmdir()  # empty
-        move_folder(part, self.out)
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.say(f"model: {self.out}")
+        return manifest
 
-    def _document_space(self) -> str | None:
-        """Return the digest of the teacher's document space, so that its index accepts the result."""
-        if isinstance(self.teacher, FolderTeacher):
-            return self.teacher.space
-        if not isinstance(self.teacher, ModelTeacher):
-            return None
-        return space_of(fetch(self.spec))
+    def _measured(self, part: Path) -> dict[str, Any]:
+        """Return the agreement of every query encoder; for a ladder also retention, speed and sizes."""
+        judged = measure.JudgedTasks.of(self.tasks, self.space, self.settings.seed)
+        task_queries = [text for task in self.tasks for text in task.queries.values()]
+        texts = task_queries or self.held["query"] or self.texts["query"] or self.texts["document"]
+        rows: dict[str, Any] = {}
+        for rung in self.rungs:
+            name = self._route(rung)
+            model = MAR.from_pretrained(part, routes="query", query=name)
+            row = rows[rung.name] = {"route": name, "agreement": self._agreement(model)}
+            self.say(f"{name}: {measure.summary(row['agreement'])}")
+            if self.ladder:
+                row["tasks"] = judged.report(judged.queries(model)) if judged.tasks else {}
+                row |= measure.speed(model.to("cpu"), texts[:128])
+                row |= {**measure.parameters(model), "mib": measure.mebibytes(part, name)}
+        return {"default": self.default.name, "method": measure.method(), "rungs": rows}
 
-    def _prompt(self) -> str:
-        if self.options.prompt is not None:
-            return self.options.prompt
-        return self.teacher.asks["query"].prompt if isinstance(self.teacher, ModelTeacher) else ""
+    def _agreement(self, model: MAR) -> dict[str, Any]:
+        """Return the agreement of a student with the teacher on the held-out texts."""
+        held, space, documents = self.held, self.space, self.texts["document"]
+        encoded = {"query": np.empty((0, space.dim)), "document": np.empty((0, space.dim))}
+        if held["query"]:
+            encoded["query"] = model.encode_queries(held["query"])
+        if held["document"]:
+            encoded["document"] = model.encode(held["document"], task="query", prompt=self._documents_prompt)
+        taught = {str(role): np.asarray(space.vectors(held[role], role)) for role in held if held[role]}
+        corpus = space.documents(documents) if documents else None
+        place = {text: row for row, text in enumerate(documents)}
+        own = [place[text] for text in held["document"]]
+        return measure.agreement(encoded, taught, corpus, own, seed=self.settings.seed)
 
-    def _stage_settings(self, folder: Path) -> StageSettings:
-        options = self.options
-        return StageSettings(folder, options.seed, "bf16" if options.autocast else "fp32", options.save_steps)
+    def _card(self, folder: Path, manifest: Mapping[str, Any], table: Sequence[str]) -> str:
+        """Return the model card."""
+        name, last = self.out.name, list(manifest["agreement"].items())[-1]
+        tag = "asymmetric" if self._whole else "query-encoder"
+        of_full = f"of {manifest['full_dim']} " if manifest["dim"] < manifest["full_dim"] else ""
+        documents = "documents = model.encode_document(texts)"
+        return "\n".join(
+            [
+                "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity",
+                f"tags: [mar, {tag}]", "---", "", f"# {name}", "",
+                f"A query encoder for the document space of `{self.settings.teacher}`: {manifest['dim']} "
+                f"{of_full}dimensions, compared by {manifest['similarity']}.", "",
+                "```python", "from sentence_transformers import SentenceTransformer", "",
+                f"model = {loading_call(name, folder)}  # the folder", "queries = model.encode_query(texts)",
+                documents if self._whole else "# documents: the vectors that are stored already", "```", "",
+                f"On held-out texts ({last[0]}): {measure.summary(last[1])}. Details: `{MANIFEST}`.", "",
+                *(["```text", *table, "```", ""] if table else []),
+            ]
+        )  # fmt: skip

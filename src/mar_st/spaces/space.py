@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +10,24 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.data import read_texts
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.opening import open_model
-from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
+from mar_st.teachers import (
+    EndpointTeacher,
+    FolderTeacher,
+    ModelTeacher,
+    Teacher,
+    TeacherStore,
+    is_vector_folder,
+)
 from mar_st.teachers.endpoint import ENDPOINT_PREFIX
-from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.recipes.schema import Side
-    from mar_st.spaces.options import AlignSettings
-    from mar_st.teachers.vectors import Vectors
+    from mar_st.teachers import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
 UNIT_TOLERANCE = 1e-2
@@ -33,10 +36,6 @@ UNIT_TOLERANCE = 1e-2
 BLOCK = 8192
 #: Vectors of at most this length have no direction.
 SHORTEST = 1e-12
-
-
-class SpaceError(MarError):
-    """An alignment that cannot start or continue; the message says what to do."""
 
 
 @dataclass
@@ -68,18 +67,17 @@ class Space:
             dim: Dimensions to keep, the first ones; `None` keeps all.
 
         Raises:
-            SpaceError: The teacher has fewer dimensions, a vector has no direction, or the vectors have
+            MarError: The teacher has fewer dimensions, a vector has no direction, or the vectors have
                 various lengths and a similarity other than cosine or dot product.
-            MarError: A vector is not finite.
         """
         vectors = {role: teacher.vectors(given, role) for role, given in texts.items() if given}
         full = next(iter(vectors.values())).shape[1]
         if dim is not None and dim > full:
-            raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
+            raise MarError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
         farthest = max(_checked(part, role, dim or full) for role, part in vectors.items())
         space = cls(teacher, full, dim or full, farthest < UNIT_TOLERANCE)
         if not space.unit and space.similarity not in ("cosine", "dot"):
-            raise SpaceError(
+            raise MarError(
                 f"The teacher's vectors are not normalised and are compared by {space.similarity}; a query "
                 "encoder can only be aligned to a teacher with cosine or dot product."
             )
@@ -113,8 +111,7 @@ def _checked(vectors: Vectors, role: Side, dim: int) -> float:
     """Read all vectors before hours of training; returns how far from 1 their lengths are at most.
 
     Raises:
-        SpaceError: A vector has no direction in its first `dim` dimensions.
-        MarError: A vector is not finite.
+        MarError: A vector has no direction in its first `dim` dimensions.
     """
     farthest = 0.0
     for start in range(0, len(vectors), BLOCK):
@@ -123,7 +120,7 @@ def _checked(vectors: Vectors, role: Side, dim: int) -> float:
             lengths, kept = (np.linalg.norm(block[:, :width], axis=1) for width in (block.shape[1], dim))
         bad = np.flatnonzero(~((kept > SHORTEST) & np.isfinite(lengths)))
         if len(bad):
-            raise SpaceError(
+            raise MarError(
                 f"The teacher's vector of {role} {start + int(bad[0]) + 1} of {len(vectors)} has the "
                 f"length {kept[bad[0]]:g} in {dim} dimensions, so it has no direction that can be learnt. "
                 "Compute it again, or leave its text out."
@@ -163,32 +160,3 @@ def open_teacher(
         torch.manual_seed(0)
         model = open_model(spec)
     return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)
-
-
-def open_inputs(
-    teacher: str,
-    out: str | Path,
-    queries: str | Path | None,
-    texts: str | Path | None,
-    store: str | Path | None,
-    options: AlignSettings,
-) -> tuple[Teacher, list[str], list[str]]:
-    """Open the teacher, queries and documents of an alignment; the arguments are those of `align_space`.
-
-    Raises:
-        MarError: A file or model is missing, or there are no texts.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SpaceError("mar align runs in one process; start it without torchrun or accelerate launch.")
-    root = Path(store) if store else store_root(Path(out))
-    opened = open_teacher(
-        teacher,
-        root,
-        prompts={"query": options.prompt or "", "document": options.document_prompt},
-        autocast=options.autocast,
-    )
-    query_texts = list(read_texts(queries, table="queries")) if queries else []
-    documents = list(read_texts(texts, table="corpus")) if texts else []
-    if not query_texts and not documents:
-        raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
-    return opened, query_texts, documents

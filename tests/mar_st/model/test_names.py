@@ -26,8 +26,8 @@ from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
 from mar_st.online.torch_encoder import TorchEncoder
+from mar_st.spaces.encoders import given_encoder
 from mar_st.spaces.space import open_teacher
-from mar_st.spaces.students import given_encoder
 from medteb_mteb.curation.files.read import read_texts
 
 if TYPE_CHECKING:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.spaces import AlignSettings, Space, SpaceError, open_teacher
-from mar_st.spaces.space import open_inputs
+from mar_st.spaces import Space, open_teacher
 from mar_st.teachers import EndpointTeacher, FolderTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -24,12 +22,10 @@ TEXTS = ["头疼", "感冒发热", "高血压", "咳嗽"]
 def folder(tmp_path):
     """Writes vectors of `TEXTS` as a teacher."""
 
-    def write(vectors, name="vectors"):
-        (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "vectors.npy", vectors)
-        rows = [{"_id": f"d{place}", "text": text} for place, text in enumerate(TEXTS)]
-        (tmp_path / name / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return tmp_path / name
+    def write(vectors, texts=TEXTS):
+        dtype = "float16" if vectors.dtype == np.float16 else "float32"
+        write_vectors(tmp_path / "v", list(map(str, range(len(texts)))), vectors, texts=texts, dtype=dtype)
+        return tmp_path / "v"
 
     return write
 
@@ -48,11 +44,11 @@ def space_of(path, dim=None):
 
 
 def test_vectors_of_length_one_make_a_space_of_cosines(folder, vectors):
-    path = folder(unit(vectors).astype(np.float16))
-    space = space_of(path)
+    stored = unit(vectors).astype(np.float16)
+    space = space_of(folder(stored))
     assert (space.full, space.dim, space.unit, space.similarity) == (6, 6, True, "cosine")
-    np.testing.assert_array_equal(space.vectors(TEXTS, "query"), np.load(path / "vectors.npy"))
-    np.testing.assert_array_equal(space.documents(TEXTS), np.load(path / "vectors.npy"))
+    np.testing.assert_array_equal(space.vectors(TEXTS, "query"), stored)
+    np.testing.assert_array_equal(space.documents(TEXTS), stored)
 
 
 def test_students_of_a_space_of_dot_products_learn_directions_alone(folder, vectors):
@@ -64,10 +60,10 @@ def test_students_of_a_space_of_dot_products_learn_directions_alone(folder, vect
 
 @pytest.mark.parametrize("lengths", [1.0, 3.0])
 def test_the_first_dimensions_are_cut_before_lengths_are(folder, vectors, lengths):
-    path = folder(unit(vectors) * np.float32(lengths))
-    space = space_of(path, dim=2)
+    stored = unit(vectors) * np.float32(lengths)
+    space = space_of(folder(stored), dim=2)
     assert (space.full, space.dim) == (6, 2)
-    first = np.load(path / "vectors.npy")[:, :2]
+    first = stored[:, :2]
     np.testing.assert_allclose(space.vectors(TEXTS, "document"), unit(first), atol=1e-6)
     np.testing.assert_allclose(space.documents(TEXTS), unit(first) if space.unit else first, atol=1e-6)
 
@@ -82,25 +78,19 @@ def test_the_first_dimensions_are_cut_before_lengths_are(folder, vectors, length
 )
 def test_vectors_without_a_direction_are_refused(folder, vectors, row, dim, message):
     vectors[2] = row
-    with pytest.raises(SpaceError, match=f"vector of document 3 of 4 {message}"):
+    with pytest.raises(MarError, match=f"vector of document 3 of 4 {message}"):
         space_of(folder(vectors), dim)
 
 
-def test_all_vectors_are_checked_before_training(tmp_path, vectors):
+def test_all_vectors_are_checked_before_training(folder):
     texts = [f"头疼{number}" for number in range(300)]
     rows = unit(np.random.default_rng(1).standard_normal((300, 6)).astype(np.float32))
     rows[:, 0] += np.where(np.arange(300) == 299, 3, 0)
-    np.save(tmp_path / "vectors.npy", rows)
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    assert not Space.of(FolderTeacher(tmp_path), {"document": texts}, None).unit
-    rows[299] = np.nan
-    np.save(tmp_path / "vectors.npy", rows)
-    with pytest.raises(MarError, match=r"Vector 299 of .* holds NaN"):
-        Space.of(FolderTeacher(tmp_path), {"document": texts}, None)
+    assert not Space.of(FolderTeacher(folder(rows, texts)), {"document": texts}, None).unit
 
 
 def test_more_dimensions_than_the_teacher_has_are_refused(folder, vectors):
-    with pytest.raises(SpaceError, match="--dim is 7, but the teacher's vectors have 6 dimensions"):
+    with pytest.raises(MarError, match="--dim is 7, but the teacher's vectors have 6 dimensions"):
         space_of(folder(vectors), dim=7)
 
 
@@ -116,7 +106,7 @@ class Euclidean:
 
 def test_a_space_of_distances_is_refused(mar):
     mar.similarity_fn_name = "euclidean"
-    with pytest.raises(SpaceError, match=r"by euclidean; .* with cosine or dot product"):
+    with pytest.raises(MarError, match=r"by euclidean; .* with cosine or dot product"):
         Space.of(Euclidean(mar), {"query": TEXTS, "document": []}, None)
     mar.similarity_fn_name = "dot"
     assert not Space.of(Euclidean(mar), {"query": TEXTS, "document": []}, None).unit
@@ -156,29 +146,3 @@ def test_the_name_decides_what_kind_of_teacher_is_opened(tmp_path, folder, vecto
     with pytest.raises(MarError, match=r"teacher: .*no folder"):
         open_teacher(str(tmp_path / "nowhere"), tmp_path / "store")
     assert not (tmp_path / "store").exists()
-
-
-def _inputs(tmp_path, teacher, queries=None, texts=None):
-    return open_inputs(str(teacher), tmp_path / "out", queries, texts, tmp_path / "store", AlignSettings())
-
-
-def test_texts_of_vectors_are_the_documents_unless_others_are_given(tmp_path, folder, vectors, files):
-    path = folder(vectors)
-    queries, texts, _ = files
-    assert _inputs(tmp_path, path)[1:] == ([], TEXTS)
-    _, found, documents = _inputs(tmp_path, path, queries, texts)
-    assert [len(found), len(documents)] == [40, 64]
-    lines = [json.dumps({"_id": f"d{place}"}) + "\n" for place in range(4)]
-    (path / "texts.jsonl").write_text("".join(lines))  # their texts are in a file that may have more
-    known = tmp_path / "known.jsonl"
-    rows = [{"_id": f"d{place}", "text": f"text {place}"} for place in range(9)]
-    known.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert _inputs(tmp_path, path, None, known)[2] == [f"text {place}" for place in range(4)]
-
-
-def test_no_texts_and_several_processes_are_refused(tmp_path, teacher, monkeypatch):
-    with pytest.raises(SpaceError, match="nothing to align on: give --queries, --texts, or both"):
-        _inputs(tmp_path, teacher)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SpaceError, match="runs in one process; start it without torchrun"):
-        _inputs(tmp_path, teacher)

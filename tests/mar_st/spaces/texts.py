@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mar_st.spaces import AlignSettings
+from mar_st.spaces import AlignSettings, align
 
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]
 
@@ -10,21 +10,16 @@ QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:5]]
 
 DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
 
-LONG = AlignSettings(
-    epochs=60,
-    batch_size=16,
-    learning_rate=3e-3,
-    layers=1,
-    width=32,
-    vocabulary=200,
-    max_length=32,
-    held_out=5,
-)
-
-FAST = AlignSettings(
-    epochs=4, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
-)
+FAST = {
+    "epochs": 4, "batch_size": 16, "learning_rate": 3e-3, "layers": 1, "width": 32, "vocabulary": 200,
+    "max_length": 32, "held_out": 5,
+}  # fmt: skip
 
 
-def silent(line):
-    del line
+def aligned(root, out="out", say=lambda line: None, **changes):
+    """Align a student in a folder that holds `teacher`, `queries.jsonl` and `corpus.jsonl`."""
+    settings = {
+        "teacher": str(root / "teacher"), "out": root / out, "queries": root / "queries.jsonl",
+        "texts": root / "corpus.jsonl", "store": root / "store", **FAST, **changes,
+    }  # fmt: skip
+    return align(AlignSettings(**settings), say=say)

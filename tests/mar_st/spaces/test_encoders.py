@@ -8,17 +8,17 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.modules import INERT_SCALE, truncation
-from mar_st.spaces import SpaceError
-from mar_st.spaces.rungs import (
+from mar_st.spaces.encoders import (
     copied,
     cut_to_layers,
     default_rung,
+    given_encoder,
     kept_layers,
     parse_ladder,
     source_side,
-    teacher_layers,
     trainable,
 )
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -50,13 +50,13 @@ def test_rungs_are_ordered_by_size_whatever_the_order_given():
 
 @pytest.mark.parametrize("text", ["", "1,", "two", "0", "-1", "1.5", "²", "٣", "1 2", "Full"])
 def test_what_is_no_rung_is_refused(text):
-    with pytest.raises(SpaceError, match="list of 'lookup', numbers of layers from 1, and 'full'"):
+    with pytest.raises(MarError, match="list of 'lookup', numbers of layers from 1, and 'full'"):
         parse_ladder(text)
 
 
 @pytest.mark.parametrize("text", ["2,1,02", "full,1,full", "lookup,lookup"])
 def test_a_repeated_rung_is_refused(text):
-    with pytest.raises(SpaceError, match=r"names the rung .* more than once"):
+    with pytest.raises(MarError, match=r"names the rung .* more than once"):
         parse_ladder(text)
 
 
@@ -75,7 +75,7 @@ def test_the_default_is_the_named_rung_or_that_of_two_layers_or_the_largest(ladd
 
 
 def test_a_default_that_the_ladder_lacks_is_refused():
-    with pytest.raises(SpaceError, match="--default-rung is '3', but the rungs of the ladder are lookup, 1"):
+    with pytest.raises(MarError, match="--default-rung is '3', but the rungs of the ladder are lookup, 1"):
         default_rung(parse_ladder("1,lookup"), "3")
 
 
@@ -86,7 +86,7 @@ def test_layers_are_kept_by_the_choice(choice, places):
     modules = encoder(5)
     assert kept_layers(modules, 3, choice) == places
     assert kept_layers(modules, 5, choice) == [0, 1, 2, 3, 4]
-    with pytest.raises(SpaceError, match="asks for 6 layers, but the student has only 5"):
+    with pytest.raises(MarError, match="asks for 6 layers, but the student has only 5"):
         kept_layers(modules, 6, choice)
 
 
@@ -100,11 +100,10 @@ def test_a_cut_encoder_has_the_weights_of_the_layers_that_it_keeps():
 
 
 def test_the_document_side_is_taken_if_the_query_side_has_too_few_layers(mar):
-    assert teacher_layers(mar) == {"query": 2, "document": 2}
     mar.route_modules("document")[0].model.config.num_hidden_layers = 3
     assert source_side(mar, 2) == "query"
     assert source_side(mar, 3) == "document"
-    with pytest.raises(SpaceError, match=r"asks for 4 layers, but the teacher has 3\. .*'full' is a copy"):
+    with pytest.raises(MarError, match=r"asks for 4 layers, but the teacher has 3\. .*'full' is a copy"):
         source_side(mar, 4)
 
 
@@ -129,12 +128,19 @@ def test_a_cut_between_two_normalisations_is_copied_without_its_scale():
 def test_all_weights_of_a_student_but_those_of_a_cut_are_trained():
     modules = [*encoder(2), truncation(32, 16)]
     modules[0].half()
-    trainable(modules, max_length=20, dropout=False)
+    trainable(modules, max_length=20)
     assert modules[0].max_seq_length == 20
     assert {parameter.dtype for module in modules for parameter in module.parameters()} == {torch.float32}
     assert all(parameter.requires_grad for parameter in modules[0].parameters())
     assert not any(parameter.requires_grad for parameter in modules[-1].parameters())
     parts = [part for part in modules[0].modules() if isinstance(part, torch.nn.Dropout)]
     assert {part.p for part in parts} == {0.0}
-    trainable(modules, max_length=100, dropout=True)
+    trainable(modules, max_length=100)
     assert modules[0].max_seq_length == 20  # a student's own limit stays
+
+
+def test_a_given_student_has_no_dropout(tmp_path):
+    model_of(encoder()).save_pretrained(str(tmp_path / "small"))
+    model = given_encoder(str(tmp_path / "small"), max_length=32)[0].model
+    assert model.config.hidden_dropout_prob == 0
+    assert {part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)} == {0.0}

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mar_st.encode import write_vectors
+from mar_st.errors import MarError
+from mar_st.spaces import measure as module
+from mar_st.spaces.measure import (
+    JudgedTasks,
+    agreement,
+    load_tasks,
+    mean_cosine,
+    overlaps,
+    parameters,
+    ranked,
+    table_lines,
+)
+from mar_st.teachers import Vectors
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(50, 6)).astype(np.float32)
+    folder = write_vectors(tmp_path / "v", list(map(str, range(50))), matrix)
+    return Vectors([folder], np.arange(50)), matrix
+
+
+def test_ranking_equals_a_full_sort(corpus, monkeypatch):
+    vectors, matrix = corpus
+    queries = np.random.default_rng(1).normal(size=(7, 6)).astype(np.float32)
+    whole = np.argsort(-(queries @ matrix.T), axis=1, kind="stable")
+    monkeypatch.setattr(module, "BLOCK", 8)
+    np.testing.assert_array_equal(ranked(queries, vectors, None, top=10), whole[:, :10])
+    own = [int(row[0]) for row in whole]
+    np.testing.assert_array_equal(ranked(queries, vectors, own, top=10), whole[:, 1:11])
+
+
+def test_overlap_counts_common_documents(corpus):
+    vectors, matrix = corpus
+    teachers = matrix[:5]
+    assert overlaps(teachers, teachers, vectors, None).tolist() == [1.0] * 5
+    students = np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32)
+    tops = [set(np.argsort(-matrix @ v)[:10]) for v in (*students, *teachers)]
+    expected = [len(a & b) / 10 for a, b in zip(tops[:5], tops[5:], strict=True)]
+    assert overlaps(students, teachers, vectors, None).tolist() == expected
+    assert np.mean(expected) < 0.9
+    report = agreement({"query": students}, {"query": teachers}, vectors, None, seed=0)
+    assert report["overlap_at_10"] == pytest.approx(np.mean(expected), abs=1e-4)
+    low, high = report["overlap_interval"]
+    assert low < report["overlap_at_10"] < high
+
+
+def test_mean_cosine_ignores_lengths(corpus):
+    _, matrix = corpus
+    assert mean_cosine(matrix, 3 * matrix) == pytest.approx(1.0)
+    expected = np.mean(
+        [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(matrix, -matrix[::-1], strict=True)]
+    )
+    assert mean_cosine(matrix, -matrix[::-1]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_queries_come_first_and_a_document_does_not_find_itself(corpus):
+    vectors, matrix = corpus
+    encoded = {"query": np.empty((0, 6)), "document": matrix[:4] + 0.1}
+    report = agreement(encoded, {"document": matrix[:4]}, vectors, [0, 1, 2, 3], seed=0)
+    assert report["overlap_queries"] == "held-out documents"
+    assert report["overlap_corpus"] == 50
+    assert "cosine_query" not in report
+    encoded["query"] = matrix[:2]
+    report = agreement(encoded, {"query": matrix[:2], "document": matrix[:4]}, vectors, [0, 1, 2, 3], seed=0)
+    assert (report["overlap_queries"], report["overlap_at_10"]) == ("held-out queries", 1.0)
+    assert "overlap_at_10" not in agreement(
+        encoded, {"query": matrix[:2], "document": matrix[:4]}, None, [], seed=0
+    )
+
+
+def test_a_large_corpus_is_sampled(corpus, monkeypatch):
+    vectors, matrix = corpus
+    monkeypatch.setattr(module, "MAX_DOCUMENTS", 20)
+    encoded = {"query": np.empty((0, 6)), "document": matrix[:30]}
+    report = agreement(encoded, {"document": matrix[:30]}, vectors, list(range(30)), seed=0)
+    assert report["overlap_corpus"] == 20
+    assert report["overlap_at_10"] == 1.0
+
+
+DIM = 16
+
+
+class Fixed:
+    """A space with a fixed unit vector for each text."""
+
+    def __init__(self, find=True):
+        self.find, self.known = find, {}
+
+    def unit(self, text):
+        rng = np.random.default_rng(len(self.known))
+        vector = self.known.setdefault(text, rng.normal(size=DIM).astype(np.float32))
+        return vector / np.linalg.norm(vector)
+
+    def documents(self, texts):
+        return np.stack([self.unit(text) for text in texts])
+
+    def vectors(self, texts, role):
+        assert role == "query"
+        vectors = np.stack([self.unit(text) for text in texts])
+        return vectors if self.find else np.zeros_like(vectors)
+
+
+@pytest.fixture
+def tasks(make_folder):
+    return load_tasks([str(make_folder("Retrieval", "one")), str(make_folder("Reranking", "two"))], "test")
+
+
+def test_a_task_is_named_after_its_folder(make_folder):
+    folders = [make_folder("Retrieval", name) for name in ("My_Data.v2", "医学", "-x-")]
+    assert [data.task.name for data in load_tasks(list(map(str, folders)), "test")] == [
+        "my-data-v2",
+        "task",
+        "x",
+    ]
+
+
+def test_tasks_that_cannot_be_measured_are_refused(make_folder, tmp_path):
+    folder = str(make_folder("Retrieval", "one"))
+    with pytest.raises(MarError, match="takes retrieval and reranking tasks"):
+        load_tasks([folder, str(make_folder("STS"))], "test")
+    with pytest.raises(MarError, match="names two tasks 'one'; rename"):
+        load_tasks([folder, str(make_folder("Reranking", "deeper/one"))], "test")
+    with pytest.raises(MarError, match="No task at"):
+        load_tasks([str(tmp_path / "none")], "test")
+
+
+def test_a_task_is_not_overwritten_by_the_average_of_all(make_folder):
+    folders = [str(make_folder("Retrieval", name)) for name in ("Average", "one")]
+    assert [data.task.name for data in load_tasks(folders[:1], "test")] == ["average"]
+    with pytest.raises(MarError, match=r"Average: the report calls the mean .* rename the folder"):
+        load_tasks(folders, "test")
+
+
+def test_the_teachers_own_vectors_keep_all_of_its_quality(tasks):
+    judged = JudgedTasks.of(tasks, Fixed(), seed=0)
+    report = judged.report(judged.taught)
+    assert list(report) == ["one", "two", "average"]
+    for entry in report.values():
+        assert entry["score"] == entry["teacher"] > 0
+        assert (entry["retention"], entry["interval"]) == (1.0, [1.0, 1.0])
+
+
+def test_retention_is_the_score_over_that_of_the_teacher(tasks):
+    judged = JudgedTasks.of(tasks, Fixed(), seed=0)
+    rng = np.random.default_rng(5)
+    report = judged.report([rng.normal(size=taught.shape) for taught in judged.taught])
+    assert report["one"]["score"] != report["one"]["teacher"]
+    for entry in report.values():
+        assert entry["retention"] == pytest.approx(entry["score"] / entry["teacher"], abs=2e-4)
+        low, high = entry["interval"]
+        assert low <= entry["retention"] <= high
+        assert low < high
+    for name in ("score", "teacher"):
+        mean = (report["one"][name] + report["two"][name]) / 2
+        assert report["average"][name] == pytest.approx(mean, abs=1e-5)
+    assert report["average"]["queries"] == report["one"]["queries"] + report["two"]["queries"] == 6
+    assert report["average"]["metric"] == "ndcg@10, map"
+
+
+def test_of_a_teacher_that_finds_nothing_no_share_is_kept(make_folder):
+    tasks = load_tasks([str(make_folder("Retrieval", "one"))], "test")
+    judged = JudgedTasks.of(tasks, Fixed(), seed=0)
+    judged.teacher[0].values[:] = 0
+    report = judged.report(judged.taught)
+    assert list(report) == ["one"]
+    assert report["one"]["score"] > report["one"]["teacher"] == 0
+    assert report["one"]["retention"] is report["one"]["interval"] is None
+
+
+def test_queries_are_encoded_by_task(tasks, mar):
+    judged = JudgedTasks.of(tasks, Fixed(), seed=0)
+    first, second = judged.queries(mar)
+    np.testing.assert_allclose(first, mar.encode_queries(list(tasks[0].queries.values())), atol=1e-6)
+    assert len(second) == len(tasks[1].queries)
+
+
+def test_parameters_are_those_of_the_query_route(mar):
+    counts = parameters(mar)
+    modules = mar.route_modules("query")
+    every = {id(p): p.numel() for module in modules for p in module.parameters()}
+    assert counts["parameters"] == sum(every.values())
+    assert 0 < counts["parameters_without_embeddings"] < counts["parameters"]
+
+
+def test_a_table_has_a_line_for_each_rung():
+    row = {
+        "route": "query", "agreement": {"overlap_at_10": 0.5, "overlap_interval": [0.4, 0.6]}, "tasks": {},
+        "p50_ms": 1.0, "per_second": 100.0, "mib": 1.5, "parameters": 1000, "parameters_without_embeddings": 10,
+    }  # fmt: skip
+    task = {"metric": "ndcg@10", "retention": 0.9, "interval": [0.8, 1.0]}
+    report = {"rungs": {"1": row, "2": row | {"tasks": {"one": task}}}, "method": "by hand"}
+    head, first, second, last = table_lines(report)
+    assert head.split()[0] == "rung"
+    assert first.split()[:5] == ["1", "query", "0.5000", "0.400", "to"]
+    assert second.split()[2] == "0.9000"
+    assert last == "retention: overlap@10 with the teacher. Times: by hand."
