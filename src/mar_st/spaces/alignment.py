@@ -85,8 +85,8 @@ def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[s
     teacher's own layers and embeddings, pooled as the teacher pools; with `student`, it takes the layers of
     that; otherwise it is a new encoder. `full` is a copy of the teacher. `lookup` sums vectors of n-grams
     from a regression on the teacher's vectors of the queries (of the documents, if there are no queries). All
-    learn from the same texts and the same stored vectors. A call that was killed resumes with the rung and the
-    step where it stopped. If the finished ladder differs only in the tasks, it is measured again.
+    learn from the same texts and the same stored vectors. A call that was killed resumes with the rung and
+    the step where it stopped. If the finished ladder differs only in the tasks, it is measured again.
 
     Args:
         settings: The teacher, the texts and all other settings. The result is a MAR with the teacher as its
