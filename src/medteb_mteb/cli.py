@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mar_st.commands.version import Version
 from mar_st.options import application, command, run
-from medteb_mteb.commands import benchmarks, leakage
+from medteb_mteb.commands import benchmarks, leakage, validate
 from medteb_mteb.commands import run as runs
 from medteb_mteb.commands.editions import edition_app
-from medteb_mteb.commands.validate import validate
 from medteb_mteb.curation import build
 from medteb_mteb.curation.step import add_step
 from medteb_mteb.curation.steps import STEPS
+from medteb_mteb.validate.settings import ValidateSettings
 
 __all__ = ["app", "main"]
 
@@ -36,7 +36,7 @@ command(
     show=benchmarks.as_text,
     group=EVALUATE,
 )
-app.command("validate", rich_help_panel=EVALUATE)(validate)
+command(app, "validate", ValidateSettings, validate.validate, show=validate.as_text, group=EVALUATE)
 command(app, "leakage", leakage.LeakageSettings, leakage.leakage, show=leakage.as_text, group=EVALUATE)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=BUILD)
 app.add_typer(edition_app(), name="edition", rich_help_panel=BUILD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import Field
 
 from mar_st.errors import MarError
@@ -15,6 +16,7 @@ from medteb_mteb.editions import (
     find_edition,
     list_editions,
     load_edition,
+    read_provenance,
     verify,
     write_manifest,
 )
@@ -56,7 +58,6 @@ class ShowSettings(Settings):
     """Options of `medteb edition show`."""
 
     edition: Annotated[str, Argument()] = Field(description="Task name or edition folder.")
-    build: Path | None = Field(None, description="Folder of the build that made the edition.")
 
 
 def show(settings: ShowSettings) -> dict[str, Any]:
@@ -65,16 +66,16 @@ def show(settings: ShowSettings) -> dict[str, Any]:
     Lists digest, licence, counts, sources, judges, rule, agreement, retrievers, anonymiser and leaks, if
     recorded.
     """
-    from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy
-
     edition = resolve(settings.edition)
     verify(edition)
-    return {**_as_json(edition), "datasheet": datasheet(edition, settings.build)}
+    return {**_as_json(edition), "provenance": read_provenance(edition.path)}
 
 
 def _shown(content: dict[str, Any]) -> str:
     files = [f"{one['sha256'][:12]}  {one['bytes']:>10}  {name}" for name, one in content["files"].items()]
-    return "\n".join([content["datasheet"], f"In {content['path']}, as the manifest says:", *files])
+    about = {key: value for key, value in content.items() if key not in ("files", "path")}
+    text = yaml.safe_dump(about, allow_unicode=True, sort_keys=False).rstrip()
+    return "\n".join([text, f"In {content['path']}, as the manifest says:", *files])
 
 
 class WriteSettings(Settings):

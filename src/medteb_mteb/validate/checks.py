@@ -4,60 +4,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.validate.accuracy import accuracy_of_labels
-from medteb_mteb.validate.bias import length_bias, position_bias
-from medteb_mteb.validate.card import card
-from medteb_mteb.validate.duplicates import duplicate_documents, duplicate_queries
-from medteb_mteb.validate.expert_lengths import length_bias_by_experts
-from medteb_mteb.validate.experts import precision_of_systems
-from medteb_mteb.validate.files import files, identifiers, positives, rows
-from medteb_mteb.validate.findings import Report
-from medteb_mteb.validate.judges import agreement_of_judges, self_consistency
-from medteb_mteb.validate.leaks import leaks
-from medteb_mteb.validate.pooling import holes, pool_bias
-from medteb_mteb.validate.size import size
-from medteb_mteb.validate.slices import slices
-from medteb_mteb.validate.stability import order_of_systems
+from medteb_mteb.report.page import Page
+from medteb_mteb.validate.contents import (
+    card,
+    duplicate_documents,
+    duplicate_queries,
+    files,
+    identifiers,
+    leaks,
+    positives,
+    rows,
+    size,
+)
+from medteb_mteb.validate.judges import (
+    accuracy_of_labels,
+    agreement_of_judges,
+    length_bias,
+    position_bias,
+    self_consistency,
+)
+from medteb_mteb.validate.material import read_material
+from medteb_mteb.validate.systems import holes, order_of_systems, pool_bias, slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from medteb_mteb.validate.findings import Finding
+    from medteb_mteb.report.page import Finding
     from medteb_mteb.validate.material import Material
+    from medteb_mteb.validate.settings import ValidateSettings
 
 __all__ = ["CHECKS", "validate"]
 
+#: The points, in the order of the page.
 CHECKS: tuple[Callable[[Material], Finding], ...] = (
-    files,
-    rows,
-    identifiers,
-    positives,
-    size,
-    duplicate_queries,
-    duplicate_documents,
-    holes,
-    pool_bias,
-    agreement_of_judges,
-    self_consistency,
-    position_bias,
-    length_bias,
-    length_bias_by_experts,
-    order_of_systems,
-    accuracy_of_labels,
-    precision_of_systems,
-    leaks,
-    slices,
-    card,
-)
+    files, rows, identifiers, positives, size, duplicate_queries, duplicate_documents,
+    holes, pool_bias, agreement_of_judges, self_consistency, position_bias, length_bias,
+    order_of_systems, accuracy_of_labels, leaks, slices, card,
+)  # fmt: skip
 
 
-def validate(material: Material) -> Report:
-    """Return the verdict of every check."""
+def validate(folder: Path, settings: ValidateSettings) -> Page:
+    """Read an edition, or any retrieval or reranking folder, and return the verdict of every check.
+
+    Raises:
+        FolderError: The folder is unusable or of another type.
+        MarError: Other material is unusable.
+    """
+    material = read_material(folder, settings)
     edition = material.layout.edition
-    return Report(
-        name=material.layout.name,
-        kind=material.kind,
-        edition=f"{edition.name} {edition.version}" if edition else "",
-        revision=material.layout.revision(),
+    which = f"edition {edition.name} {edition.version}" if edition else "no manifest"
+    return Page(
+        title=f"Validation of {material.layout.name}",
+        subject=f"{material.kind}, {which}, data {material.layout.revision()}.",
         findings=tuple(check(material) for check in CHECKS),
     )

@@ -1,132 +1,362 @@
-"""Agreement of the judges with each other, and with themselves."""
+"""Checks of labels: agreement of judges with each other, themselves and experts; bias by place and length."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.agreement import agreement, weighted_kappa
+import numpy as np
+
+from mar_st.errors import MarError
+from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
-from medteb_mteb.validate.findings import Finding, Table, worst
+from medteb_mteb.curation.labels.intervals import finite_interval, interval
+from medteb_mteb.report.intervals import score_of
+from medteb_mteb.report.page import Finding, Table, worst
+from medteb_mteb.validate.material import mean_over_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from medteb_mteb.curation.labels.agreement import IntervalEstimate
+    from numpy.typing import NDArray
+
     from medteb_mteb.curation.labels.grades import Judgement
-    from medteb_mteb.validate.findings import Number, Verdict
+    from medteb_mteb.curation.labels.sheet import Experts
+    from medteb_mteb.report.page import Verdict
     from medteb_mteb.validate.material import Material
-
-__all__ = [
-    "EQUAL_LABEL_SHARES",
-    "POOR_ALPHA",
-    "SELF_KAPPAS",
-    "TENTATIVE_ALPHA",
-    "agreement_of_judges",
-    "self_consistency",
-]
 
 #: Krippendorff's alpha from which tentative conclusions may be drawn (K. Krippendorff, 2018, chapter 12), and
 #: below which labels are little better than chance.
 TENTATIVE_ALPHA, POOR_ALPHA = 0.667, 0.4
 #: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
 EQUAL_LABEL_SHARES = (0.95, 0.90)
-#: The same for its weighted kappa with itself (J. Landis, G. Koch, Biometrics 1977: almost perfect,
-#: substantial): if nearly all pairs are negatives, even a judge that guesses gives them equal labels.
-SELF_KAPPAS = (0.8, 0.6)
+#: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
+#: one is later in the prompt, or longer, in 55 of 100 cases instead of 50.
+SMALL_CORRELATION = 0.1
+#: Maximum number of quantile bins for rank correlations; values of one bin count as equal.
+BINS = 20
+#: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`; minimum number of
+#: answers to each for a verdict.
+CONFIRMED_SHARES, MIN_ANSWERS = (0.90, 0.75), 20
+_Z = 1.959963984540054
 
 
 def agreement_of_judges(material: Material) -> Finding:
     """Measure the agreement of the judges on the pairs of this edition's queries."""
-    key, title = "agreement", "Judges agree"
+    title = "Judges agree"
     if material.judgements is None:
-        return Finding(key, title, "not known", "no judgements were given (--judgements)")
+        return Finding(title, "not known", "no judgements were given (--judgements)")
     try:
         measured = agreement(material.judgements)
-    except BuildError as error:
-        return Finding(key, title, "not known", str(error))
+    except MarError as error:
+        return Finding(title, "not known", str(error))
     alpha = measured.labels["krippendorff_alpha"]
-    numbers: dict[str, Number] = {
-        "judges": len(measured.judges),
-        "pairs": measured.pairs,
-        "complete": measured.complete,
-    }
-    for name, estimate in measured.labels.items():
-        numbers[f"{name.replace('_', ' ')} of labels"] = _rounded(estimate.value)
-    numbers["krippendorff alpha of grades"] = _rounded(measured.grades["krippendorff_alpha"].value)
-    rows = [
+    rows = tuple(
         (name.replace("_", " "), _shown(measured.labels[name]), _shown(measured.grades[name]))
         for name in measured.labels
-    ]
-    for judge in measured.judges:
-        labels, letters = _with_others(material.judgements, judge)
-        name = f"weighted kappa of {judge} with the others"
-        numbers |= {f"{name}, labels": _rounded(labels.value), f"{name}, letters": _rounded(letters.value)}
-        rows.append((name, _shown(labels), _shown(letters)))
-    table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), tuple(rows))
-    reason = (
-        f"Krippendorff's alpha of {len(measured.judges)} judges on {measured.pairs:,} pairs is "
-        f"{_shown(alpha)}"
     )
-    if alpha.value != alpha.value:  # NaN: all labels are of one kind
-        return Finding(key, title, "not known", "all labels are of one kind", numbers, table)
+    table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), rows)
+    numbers: dict[str, int | float | str | None] = {"judges": len(measured.judges), "pairs": measured.pairs}
+    if math.isnan(alpha.value):
+        return Finding(title, "not known", "all labels are of one kind", numbers, table)
     verdict: Verdict = (
         "ok" if alpha.value >= TENTATIVE_ALPHA else "warning" if alpha.value >= POOR_ALPHA else "fail"
     )
+    judges, pairs = len(measured.judges), measured.pairs
+    reason = f"Krippendorff's alpha of {judges} judges on {pairs:,} pairs is {_shown(alpha)}"
     if verdict != "ok":
-        reason += (
-            f", below {TENTATIVE_ALPHA}. Look at the pairs they differ on (medteb review), reword the prompt"
-        )
-    return Finding(key, title, verdict, reason, numbers, table)
+        reason += f", below {TENTATIVE_ALPHA}. Look at the pairs they differ on (medteb review)"
+    return Finding(title, verdict, reason, numbers, table)
 
 
 def self_consistency(material: Material) -> Finding:
-    """Measure the agreement of each judge with itself on pairs that it graded twice; the worst judge counts.
-
-    A second round in the same order says less than one in another order, so the share of pairs at another
-    place of the prompt is reported, too.
-    """
-    key, title = "self-consistency", "Judges agree with themselves"
+    """Measure the agreement of each judge with itself on pairs that it graded twice; the worst counts."""
+    title = "Judges agree with themselves"
     if material.judgements is None or material.second is None:
         return Finding(
-            key, title, "not known", "no second run of the judges was given (--judgements with --second)"
+            title, "not known", "no second run of the judges was given (--judgements with --second)"
         )
-    names = sorted({one.judge for one in material.judgements} & {one.judge for one in material.second})
-    rows, numbers, outcomes = [], dict[str, "Number"](), list[tuple["Verdict", float, float, str]]()
-    for name in names:
+    rows, shares = [], {}
+    for name in sorted({one.judge for one in material.judgements} & {one.judge for one in material.second}):
         pairs = _twice(material.judgements, material.second, name)
-        if not pairs:
-            continue
-        both = agreement(pairs)
-        share, letters = both.labels["agreement"], both.grades["agreement"]
-        kappa = _with_others(pairs, "first")[1]
-        numbers[f"{name}, equal labels"] = _rounded(share.value)
-        numbers[f"{name}, equal letters"] = _rounded(letters.value)
-        numbers[f"{name}, weighted kappa"] = _rounded(kappa.value)
-        moved = _moved(material, name, {one.pair for one in pairs})
-        numbers[f"{name}, at another place of the prompt"] = moved
-        place = "not known" if moved is None else f"{moved:.1%}"
-        rows.append((name, f"{both.pairs:,}", _shown(share), _shown(letters), _shown(kappa), place))
-        verdicts = [
-            _within(share.value, EQUAL_LABEL_SHARES),
-            *([_within(kappa.value, SELF_KAPPAS)] if kappa.value == kappa.value else []),
-        ]
-        outcomes.append((worst(verdicts), share.value, kappa.value, name))
-    if not outcomes:
-        return Finding(key, title, "not known", "no judge graded the same pair twice")
+        if pairs:
+            both = agreement(pairs)
+            shares[name] = both.labels["agreement"].value
+            figures = (both.labels["agreement"], both.grades["agreement"], both.grades["krippendorff_alpha"])
+            rows.append((name, f"{both.pairs:,}", *map(_shown, figures)))
+    if not shares:
+        return Finding(title, "not known", "no judge graded the same pair twice")
+    header = ("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]", "alpha of letters [95 %]")
+    name = min(shares, key=lambda one: shares[one])
+    reason = f"{name} gives {shares[name]:.1%} of its pairs the same label when it is asked again"
+    return Finding(title, _within(shares[name], EQUAL_LABEL_SHARES), reason, table=Table(header, tuple(rows)))
+
+
+def position_bias(material: Material) -> Finding:
+    """Compare the grades of each judge by the place of the passage in the prompt.
+
+    `medteb judge` puts the passages in a random order, so their places are independent of their relevance,
+    and every correlation is due to the judge.
+    """
+    title = "Grades do not depend on the place in the prompt"
+    if not material.judgements or not material.places:
+        return Finding(title, "not known", "no judgements with places in a prompt were given (--judgements)")
+    found = {}
+    for judge, judgements in _by_judge(material.judgements).items():
+        placed = [one for one in judgements if (judge, *one.pair) in material.places]
+        if placed:
+            found[judge] = Graded.of(placed, lambda one: material.places[one.judge, *one.pair])
+    correlations = {judge: rank_correlation(one) for judge, one in found.items()}
+    rows = tuple((judge, *_quarters(found[judge]), _shown(one)) for judge, one in correlations.items())
+    header = ("judge", "first quarter", "second", "third", "last", "rank correlation [95 %]")
+    advice = "Ask for fewer passages at a time (passages), or take another judge"
+    return _bias(title, correlations, Table(header, rows), "the place", advice)
+
+
+def length_bias(material: Material) -> Finding:
+    """Compare the correlation of grades and length of each judge with that of the other judges.
+
+    Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the
+    other judges on the same pairs is a judge's own bias; only experts can find a bias that all share.
+    """
+    title = "All judges treat the length of passages alike"
+    if not material.judgements:
+        return Finding(title, "not known", "no judgements were given (--judgements)")
+    lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}
+    kept = [one for one in material.judgements if one.document_id in lengths]
+    judges, grades = by_pair(kept)
+    complete = {pair for pair, given in grades.items() if len(given) == len(judges)}
+    graded = {
+        judge: Graded.of(
+            sorted((one for one in judgements if one.pair in complete), key=lambda one: one.pair),
+            lambda one: lengths[one.document_id],
+        )
+        for judge, judgements in _by_judge(kept).items()
+    }
+    if len(graded) < 2 or not complete:
+        return Finding(title, "not known", "no two judges have graded the same pairs")
+    beyond = {
+        judge: rank_correlation(one, [other for name, other in graded.items() if name != judge])
+        for judge, one in graded.items()
+    }
+    rows = tuple(
+        (j, *_quarters(graded[j]), _shown(rank_correlation(graded[j])), _shown(one))
+        for j, one in beyond.items()
+    )
     header = (
-        *("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]"),
-        *("weighted kappa of letters [95 %]", "at another place"),
+        "judge",
+        "shortest quarter",
+        "second",
+        "third",
+        "longest",
+        "rank correlation [95 %]",
+        "beyond the others",
     )
-    verdict = worst([one for one, *_ in outcomes])
-    _, share_of, kappa_of, name = min(
-        (one for one in outcomes if one[0] == verdict), key=lambda one: one[1:3]
-    )
-    reason = f"{name} gives {share_of:.1%} of its pairs the same label when it is asked again"
-    if kappa_of == kappa_of:
-        reason += f"; the weighted kappa of its letters is {kappa_of:.3f}"
-    return Finding(key, title, verdict, reason, numbers, Table(header, tuple(rows)))
+    advice = "Have experts look at long and short passages (medteb review)"
+    finding = _bias(title, beyond, Table(header, rows), "the length, beyond the others,", advice)
+    # It is unknown which judge is right, so this is a warning at worst.
+    return replace(finding, verdict="warning") if finding.verdict == "fail" else finding
+
+
+def accuracy_of_labels(material: Material) -> Finding:
+    """Estimate the accuracy of all labels from the experts' share of positives in each stratum of the sheet.
+
+    Every answer is weighted by the inverse of its sampling probability (Horvitz-Thompson).
+    """
+    title, experts = "Experts confirm the labels", material.experts
+    if experts is None:
+        reason = "no sheet that experts have filled in was given (medteb review; --review with --answered)"
+        return Finding(title, "not known", reason)
+    rows, shares = [], {}
+    for label, name in ((1, "positives"), (0, "negatives"), (None, "disputed")):
+        parts = _strata(experts, label)
+        if not parts:
+            continue
+        share, seen = stratified(parts), sum(part.seen for part in parts)
+        rows.append((name, f"{sum(part.pairs for part in parts):,}", str(seen), _percent(share)))
+        if label is not None and seen >= MIN_ANSWERS:
+            shares[name] = (
+                share if label else IntervalEstimate(1 - share.value, 1 - share.high, 1 - share.low)
+            )
+    table = Table(("labels", "pairs", "seen", "positive by the experts [95 %]"), tuple(rows))
+    numbers: dict[str, int | float | str | None] = {
+        "experts": experts.number,
+        "Fleiss' kappa of the experts": None if experts.kappa is None else round(experts.kappa, 4),
+        "pairs seen": len(experts.answers),
+        "pairs on which experts differ": experts.differing,
+    }
+    if not shares:
+        reason = f"experts answered fewer than {MIN_ANSWERS} positives and fewer than {MIN_ANSWERS} negatives"
+        return Finding(title, "not known", reason, numbers, table)
+    confirmed = " and ".join(f"{_percent(share)} of the {name}" for name, share in shares.items())
+    verdict = worst([_within(share.value, CONFIRMED_SHARES) for share in shares.values()])
+    return Finding(title, verdict, f"experts confirm {confirmed}", numbers, table)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Grades of one judge, and a value for each graded pair.
+
+    Attributes:
+        queries: Index of the query of each pair, shape (pairs,), int64.
+        grades: 0 for D to 4 for S, shape (pairs,), int64.
+        values: The value of each pair, shape (pairs,), float64.
+    """
+
+    queries: NDArray[np.int64]
+    grades: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, judgements: Sequence[Judgement], of: Callable[[Judgement], float]) -> Graded:
+        """Collect judgements, with the value that a function gives to each."""
+        queries = np.unique([one.query_id for one in judgements], return_inverse=True)[1]
+        grades = np.array([value(one.grade) for one in judgements])
+        return cls(queries, grades, np.array([of(one) for one in judgements], dtype=np.float64))
+
+    def table(self) -> NDArray[np.float64]:
+        """Return the pairs by query, grade and bin of the value, shape (queries, 5, bins)."""
+        different = np.unique(self.values)
+        if len(different) > BINS:
+            different = np.unique(np.quantile(self.values, np.arange(1, BINS) / BINS))
+        bins = np.minimum(np.searchsorted(different, self.values), BINS - 1)
+        counts = np.zeros((int(self.queries.max(initial=-1)) + 1, len(GRADES), BINS))
+        np.add.at(counts, (self.queries, self.grades, bins), 1.0)
+        return counts
+
+
+def rank_correlation(graded: Graded, others: Sequence[Graded] = ()) -> IntervalEstimate:
+    """Return Somers' D of the value given the grade, less the mean of others, with a 95 % interval.
+
+    D (R. Somers, American Sociological Review 27, 1962) says how much more often, of two passages with
+    different grades, the better one has the higher value rather than the lower one. Equal grades are not
+    compared, so D does not shrink if nearly all grades are the lowest. The bootstrap is over queries.
+
+    Args:
+        graded: Grades of one judge.
+        others: Grades of other judges for the same pairs.
+    """
+    sample = _Dominance(tuple(one.table() for one in (graded, *others)))
+    return IntervalEstimate(score_of(sample) if len(sample) else float("nan"), *interval(sample))
+
+
+@dataclass(frozen=True)
+class _Dominance:
+    tables: tuple[NDArray[np.float64], ...]
+
+    def __len__(self) -> int:
+        return len(self.tables[0])
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return D under each weighting of the queries, see `medteb_mteb.report.intervals.Sample`."""
+        first, *others = [_somers(weights, table) for table in self.tables]
+        return np.asarray(first - np.mean(others, axis=0)) if others else first
+
+
+def _somers(weights: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return Somers' D under each weighting of the queries, shape (resamples,)."""
+    counts = (weights @ tables.reshape(len(tables), -1)).reshape(-1, *tables.shape[1:])
+    worse = counts.cumsum(axis=1)[:, :-1]  # all with a lower grade, by grade and bin
+    better = counts[:, 1:]
+    upto = worse.cumsum(axis=2)
+    total = upto[:, :, -1:]
+    sign = (better * ((upto - worse) - (total - upto))).sum(axis=(1, 2))
+    pairs = (better.sum(axis=2) * total[:, :, 0]).sum(axis=1)
+    result = np.full(len(weights), np.nan)
+    np.divide(sign, pairs, out=result, where=pairs > 0)
+    return result
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Answers to a stratum: its pairs, those that experts saw, and those that they call positive."""
+
+    pairs: int
+    seen: int
+    positive: int
+
+
+def stratified(parts: Sequence[Stratum]) -> IntervalEstimate:
+    """Return the share of positives among all pairs of several strata, with its 95 % interval.
+
+    The share is `sum of N_h p_h / sum of N_h`. For one stratum the interval is exact; for several it is
+    normal, with the variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and
+    one failure are added to the share r_h, so that a stratum without errors does not count as certain.
+    """
+    if len(parts) == 1:
+        [part] = parts
+        bounds = finite_interval(part.positive, part.seen, part.pairs)
+        return IntervalEstimate(part.positive / part.seen, *bounds)
+    total = sum(part.pairs for part in parts)
+    share = sum(part.pairs * part.positive / part.seen for part in parts) / total
+    variance = 0.0
+    for part in parts:
+        rate = (part.positive + 1) / (part.seen + 2)
+        variance += (part.pairs / total) ** 2 * (1 - part.seen / part.pairs) * rate * (1 - rate) / part.seen
+    spread = _Z * math.sqrt(variance)
+    return IntervalEstimate(share, max(0.0, share - spread), min(1.0, share + spread))
+
+
+def _strata(experts: Experts, label: int | None) -> list[Stratum]:
+    """Return the strata of a label that have an answer."""
+    positive: dict[str, int] = {}
+    for pair, answer in experts.answers.items():
+        drawn = experts.drawn[pair]
+        if drawn.label == label:
+            positive[drawn.stratum] = positive.get(drawn.stratum, 0) + answer
+    return [
+        Stratum(experts.pairs[name], experts.seen[name], number) for name, number in sorted(positive.items())
+    ]
+
+
+def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:
+    """Return the judgements of pairs that a judge graded twice, the two rounds as two judges."""
+    rounds = {"first": first, "second": second}
+    both = set.intersection(*({one.pair for one in each if one.judge == judge} for each in rounds.values()))
+    return [
+        replace(one, judge=name)
+        for name, judgements in rounds.items()
+        for one in judgements
+        if one.judge == judge and one.pair in both
+    ]
+
+
+def _by_judge(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
+    by_judge: dict[str, list[Judgement]] = {}
+    for one in sorted(judgements, key=lambda one: one.judge):
+        by_judge.setdefault(one.judge, []).append(one)
+    return by_judge
+
+
+def _bias(
+    title: str, correlations: Mapping[str, IntervalEstimate], table: Table, what: str, advice: str
+) -> Finding:
+    """Return the verdict on the worst of the judges' correlations: its whole interval has to be small."""
+    defined = {judge: one for judge, one in correlations.items() if not math.isnan(one.value)}
+    if not defined:
+        return Finding(title, "not known", "no judge gave different grades", table=table)
+    judge = max(defined, key=lambda one: max(abs(defined[one].low), abs(defined[one].high)))
+    verdict = worst([_within_small(one) for one in defined.values()])
+    reason = f"rank correlation of the grades of {judge}, the worst, with {what} is {_shown(defined[judge])}"
+    if verdict != "ok":
+        reason += f": a bias beyond {SMALL_CORRELATION} cannot be excluded. {advice}"
+    return Finding(title, verdict, reason, table=table)
+
+
+def _within_small(estimate: IntervalEstimate) -> Verdict:
+    if estimate.low > SMALL_CORRELATION or estimate.high < -SMALL_CORRELATION:
+        return "fail"
+    return "ok" if estimate.low >= -SMALL_CORRELATION and estimate.high <= SMALL_CORRELATION else "warning"
+
+
+def _quarters(graded: Graded) -> list[str]:
+    """Return the share of positives in each quarter of the values, formatted."""
+    bounds = np.quantile(graded.values, [0.25, 0.5, 0.75])
+    quarters = np.searchsorted(bounds, graded.values)
+    positive = np.isin(graded.grades, [value(grade) for grade in POSITIVE_GRADES]).astype(float)
+    shares = (mean_over_groups(positive[quarters == n], graded.queries[quarters == n]) for n in range(4))
+    return [_percent(share) if not math.isnan(share.value) else "-" for share in shares]
 
 
 def _within(figure: float, bounds: tuple[float, float]) -> Verdict:
@@ -134,48 +364,11 @@ def _within(figure: float, bounds: tuple[float, float]) -> Verdict:
     return "ok" if figure >= fine else "warning" if figure >= usable else "fail"
 
 
-def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float | None:
-    """Return the share of pairs at another place of the prompt the second time; None if unknown."""
-    first, second = material.places or {}, material.second_places or {}
-    known = [(judge, *pair) for pair in pairs if (judge, *pair) in first and (judge, *pair) in second]
-    return round(sum(first[one] != second[one] for one in known) / len(known), 4) if known else None
-
-
-def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalEstimate, IntervalEstimate]:
-    """Return kappa of the labels and weighted kappa of the letters of a judge with all others, by pair."""
-    own, others, queries = [], [], []
-    for (query, _), given in by_pair(judgements)[1].items():
-        if judge not in given:
-            continue
-        for other, grade in given.items():
-            if other != judge:
-                own.append(given[judge])
-                others.append(grade)
-                queries.append(query)
-    labels = [[int(grade in POSITIVE_GRADES) for grade in grades] for grades in (own, others)]
-    letters = [list(map(value, grades)) for grades in (own, others)]
-    return weighted_kappa(*labels, queries, 2), weighted_kappa(*letters, queries, len(GRADES))
-
-
-def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:
-    """Return the judgements of pairs that a judge graded twice, the two rounds as two judges."""
-    grades = {one.pair for one in first if one.judge == judge}
-    again = {one.pair for one in second if one.judge == judge} & grades
-    return [
-        replace(one, judge=asking)
-        for asking, judgements in (("first", first), ("second", second))
-        for one in judgements
-        if one.judge == judge and one.pair in again
-    ]
-
-
-def _rounded(value: float) -> float | None:
-    return None if value != value else round(value, 4)
-
-
 def _shown(estimate: IntervalEstimate) -> str:
-    return (
-        "-"
-        if estimate.value != estimate.value
-        else f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-    )
+    if math.isnan(estimate.value):
+        return "-"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _percent(estimate: IntervalEstimate) -> str:
+    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"

@@ -1,68 +1,72 @@
-"""All input of the checks, read once and safely."""
+"""Input of `medteb validate`: an edition, and runs, pools, judgements and training sets to compare with."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.records import BuildError
+import numpy as np
+
+from mar_st.errors import MarError
+from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import read_judgements
+from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.labels.sheet import read_experts
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
-from medteb_mteb.editions import MANIFEST_NAME, leads_outside
 from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type, query_field
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
-from medteb_mteb.validate.places import Places, read_places
-from medteb_mteb.validate.ranks import Ranks, read_ranks
-from medteb_mteb.validate.runs import BASELINE, read_runs
+from medteb_mteb.report.intervals import score_of
+from medteb_mteb.validate.settings import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.folders import RetrievalData
     from medteb_mteb.folders.layout import Layout
+    from medteb_mteb.validate.settings import ValidateSettings
 
-__all__ = ["Material", "Sources", "read_material"]
+__all__ = ["Material", "Ranks", "mean_over_groups", "read_material"]
 
-#: A larger table is refused: all of it is held in memory.
-MAX_TABLE_BYTES = 4 * 2**30
-#: The same for the card and the manifest.
-MAX_TEXT_BYTES = 64 * 2**20
+#: Number of documents that a baseline retrieves, as in mteb's runs.
+DEPTH = 1000
+
+Run = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Optional inputs of a validation beside the folder.
+class Ranks:
+    """Ranks at which retrievers found the documents of pools.
 
     Attributes:
-        runs: Files of runs, or names of lexical baselines.
-        pools: Pools of `medteb pool`, a file or folder; or None.
-        judgements: Judgements of `medteb judge`, a file or folder; or None.
-        second: Judgements of the same judges in a second round; or None.
-        review: Sheet of `medteb review`; or None.
-        answered: Copies of the sheet filled in by experts.
-        decided: Filled-in sheet of the experts' disagreements; or None.
-        against: Training sets that must not contain test data.
-        by: Fields of the queries by which to compare scores.
-        split: The split to check.
+        retrievers: Names of the retrievers.
+        by_query: Query -> document -> retriever -> rank, from 1.
     """
 
-    runs: Sequence[str] = (BASELINE,)
-    pools: Path | None = None
-    judgements: Path | None = None
-    second: Path | None = None
-    review: Path | None = None
-    answered: Sequence[Path] = ()
-    decided: Path | None = None
-    against: Sequence[str] = ()
-    by: Sequence[str] = ()
-    split: str = "test"
+    retrievers: tuple[str, ...]
+    by_query: dict[str, dict[str, dict[str, int]]]
+
+    def run(self, retriever: str) -> Run:
+        """Return the documents that a retriever contributed to the pools, as a run."""
+        return {
+            query: {d: -float(ranks[retriever]) for d, ranks in row.items() if retriever in ranks}
+            for query, row in self.by_query.items()
+        }
+
+    def alone(self, retriever: str) -> dict[str, set[str]]:
+        """Return the documents of each query that only this retriever found."""
+        return {
+            query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
+            for query, row in self.by_query.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,7 @@ class Material:
         ranks: Ranks of the retrievers in the pools, or None.
         judgements: Judgements of the edition's queries, or None.
         second: Judgements of the same judges in a second round, or None.
-        places: Places of the judged passages in their prompts, or None.
-        second_places: Places in the second round, or None.
+        places: Place of a passage in its prompt, from 0 (first) to 1 (last), by judge, query and document.
         training: Texts of the training sets, or None.
         experts: Experts' answers on the pairs that they checked, or None.
         fields: Values by query of each field by which to compare scores.
@@ -91,12 +94,11 @@ class Material:
     data: RetrievalData
     problems: Problems
     qrels: dict[str, dict[str, int]]
-    runs: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
     ranks: Ranks | None = None
     judgements: tuple[Judgement, ...] | None = None
     second: tuple[Judgement, ...] | None = None
-    places: Places | None = None
-    second_places: Places | None = None
+    places: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     training: tuple[str, ...] | None = None
     experts: Experts | None = None
     fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -113,28 +115,59 @@ class Material:
         groups = clusters([row["text"] for row in self.data.queries], threshold=QUERY_SIMILARITY)
         return {names[row]: number for number, group in enumerate(groups) for row in group}
 
+    def mean(self, scores: Mapping[str, float]) -> IntervalEstimate:
+        """Return the mean over queries with its 95 % bootstrap interval over clusters of near-duplicates."""
+        groups = np.array([self.clusters[query] for query in scores])
+        return mean_over_groups(np.array(list(scores.values()), dtype=float), groups)
+
     def problems_of(self, *kinds: str) -> int:
         """Return the number of rows with problems of some kinds."""
         return sum(number for kind, number in self.problems.counts.items() if kind in kinds)
 
 
-def read_material(folder: Path, sources: Sources) -> Material:
+@dataclass(frozen=True)
+class _Ratio:
+    """A mean over items that come in groups: sums and counts by group."""
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean under each weighting of the groups, see `medteb_mteb.report.intervals.Sample`."""
+        return np.asarray((weights @ self.sums) / (weights @ self.counts))
+
+
+def mean_over_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> IntervalEstimate:
+    """Return a mean with its 95 % bootstrap interval over groups of values, such as the pairs of a query.
+
+    Args:
+        values: Shape (values,), float64.
+        groups: Group of each value, shape (values,).
+    """
+    if not len(values):
+        return IntervalEstimate(float("nan"), float("nan"), float("nan"))
+    _, numbers = np.unique(groups, return_inverse=True)
+    sample = _Ratio(np.bincount(numbers, weights=values), np.bincount(numbers).astype(float))
+    return IntervalEstimate(score_of(sample), *interval(sample))
+
+
+def read_material(folder: Path, settings: ValidateSettings) -> Material:
     """Read a folder and the material to compare with it.
 
     Args:
         folder: An edition, or any retrieval or reranking folder in the Hub layout.
-        sources: Further sources to check.
+        settings: Where the further material is.
 
     Raises:
-        FolderError: The folder is unusable, of another type, or a link leads out of it.
-        BuildError: Pools, judgements or training sets are unusable.
-        MarError: A run cannot be read, or belongs to other queries or documents.
+        FolderError: The folder is unusable or of another type.
+        MarError: Other material is unusable, or belongs to other queries or documents.
     """
-    _check_texts(folder)
-    layout = inspect_folder(folder, sources.split, check_manifest=False)
+    layout = inspect_folder(folder, settings.split, check_manifest=False)
     if "corpus" not in layout.tables:
         raise FolderError(layout.path, ["holds no corpus; validate looks at retrieval and reranking folders"])
-    _check_tables(layout)
     problems = Problems(layout.path)
     data = collect_retrieval(layout, problems)
     if not data.corpus or not data.queries:
@@ -146,70 +179,118 @@ def read_material(folder: Path, sources: Sources) -> Material:
         for query, row in data.qrels.items()
         if query in queries
     }
+    pools = settings.pools or _of_build(settings.build, "pool", "--pools")
+    judgements = settings.judgements or _of_build(settings.build, "judge", "--judgements")
     return Material(
         layout=layout,
         kind=detect_type(layout),
         data=data,
         problems=problems,
         qrels={query: row for query, row in qrels.items() if row},
-        runs=read_runs(sources.runs, data),
-        ranks=None if sources.pools is None else read_ranks(sources.pools, queries, documents),
-        judgements=_judgements(sources.judgements, queries),
-        second=_judgements(sources.second, queries),
-        places=None if sources.judgements is None else read_places(sources.judgements, queries),
-        second_places=None if sources.second is None else read_places(sources.second, queries),
-        training=_training(sources.against),
-        experts=_experts(sources),
-        fields={name: query_field(layout, name) for name in sources.by},
+        runs=_runs(settings.runs, data),
+        ranks=None if pools is None else _ranks(pools, queries, documents),
+        judgements=None if judgements is None else _judgements(judgements, queries),
+        second=None if settings.second is None else _judgements(settings.second, queries),
+        places={} if judgements is None else _places(judgements),
+        training=_training(settings),
+        experts=_experts(settings),
+        fields={name: query_field(layout, name) for name in settings.by},
     )
 
 
-def _check_texts(folder: Path) -> None:
-    """Refuse a card or manifest that is not a regular file of this folder, before it is opened."""
-    for path in (folder / "README.md", folder / MANIFEST_NAME):
-        if not path.exists() and not path.is_symlink():
-            continue
-        if not path.is_file():
-            raise FolderError(folder, [f"{path.name} is not a regular file"])
-        _check_file(folder, path, MAX_TEXT_BYTES)
-
-
-def _check_tables(layout: Layout) -> None:
-    for files in layout.tables.values():
-        for file in files:
-            _check_file(layout.path, file, MAX_TABLE_BYTES)
-
-
-def _check_file(folder: Path, path: Path, most: int) -> None:
-    if leads_outside(path, folder):
-        raise FolderError(folder, [f"{path.name} is a symbolic link out of the folder; put the file there"])
-    if (size := path.stat().st_size) > most:
-        message = f"{path.name} has {size:,} bytes; at most {most:,} are read. Validate a part of the data"
-        raise FolderError(folder, [message])
-
-
-def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...] | None:
-
-    if source is None:
+def _of_build(root: Path | None, kind: str, option: str) -> Path | None:
+    """Return the folder of the step of a kind; None if the build has none."""
+    if root is None:
         return None
+    records = {file.parent: json.loads(file.read_text("utf-8")) for file in sorted(root.glob("*/step.json"))}
+    if not records:
+        raise MarError(f"{root} holds no step of a build. Give the folder that medteb build wrote ('out').")
+    folders = [folder for folder, record in records.items() if record.get("step") == kind]
+    if len(folders) > 1:
+        names = ", ".join(folder.name for folder in folders)
+        raise MarError(f"The build has several steps of the kind {kind!r}: {names}. Choose one by {option}.")
+    return folders[0] if folders else None
+
+
+def _runs(names: tuple[str, ...], data: RetrievalData) -> dict[str, Run]:
+    from mar_st.data.trec import read_run  # lazy: transformers
+
+    queries, documents = {row["id"] for row in data.queries}, {row["id"] for row in data.corpus}
+    runs: dict[str, Run] = {}
+    for name in names:
+        label = name if name in BASELINES else Path(name).stem
+        if label in runs:
+            raise MarError(f"Two of the runs are called {label!r}; rename a file.")
+        searched = name in BASELINES
+        runs[label] = (
+            _search(name, data) if searched else read_run(Path(name), queries=queries, documents=documents)
+        )
+    return runs
+
+
+def _search(name: str, data: RetrievalData) -> Run:
+    from datasets import Dataset  # lazy: datasets
+
+    from medteb_mteb.models.bm25 import BM25Model  # lazy: mteb
+
+    model = BM25Model(name.removeprefix("bm25-"))
+    model.index(Dataset.from_list(data.corpus))
+    queries: Any = Dataset.from_list(data.queries)
+    results = model.search(queries, top_k=DEPTH, top_ranked=data.top_ranked)
+    return {query: dict(documents) for query, documents in results.items()}
+
+
+def _lines(path: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file that a step wrote, from its folder or itself."""
+    file = path / name if path.is_dir() else path
+    if not file.is_file():
+        raise MarError(f"There is no {file}. Give the folder of the step that writes {name}.")
+    with file.open(encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+def _ranks(pools: Path, queries: set[str], documents: set[str]) -> Ranks:
+    by_query: dict[str, dict[str, dict[str, int]]] = {}
+    names: dict[str, None] = {}
+    for row in _lines(pools, "pools.jsonl"):
+        if row["query-id"] not in queries:
+            continue
+        names |= dict.fromkeys(row["ranks"])
+        by_query[row["query-id"]] = {
+            document: {name: ranks[place] for name, ranks in row["ranks"].items() if ranks[place] is not None}
+            for place, document in enumerate(row["corpus-ids"])
+            if document in documents
+        }
+    if not by_query:
+        raise MarError(f"{pools} holds no pools of the queries of this edition.")
+    return Ranks(tuple(names), by_query)
+
+
+def _judgements(source: Path, queries: set[str]) -> tuple[Judgement, ...]:
     return tuple(one for one in read_judgements(source) if one.query_id in queries)
 
 
-def _experts(sources: Sources) -> Experts | None:
+def _places(judgements: Path) -> dict[tuple[str, str, str], float]:
+    """Return places in prompts with several passages; none if they were not written."""
+    file = (judgements if judgements.is_dir() else judgements.parent) / "places.jsonl"
+    rows = _lines(file, "") if file.is_file() else ()
+    return {
+        (row["judge"], row["query-id"], row["corpus-id"]): (row["place"] - 1) / (row["of"] - 1)
+        for row in rows
+        if row["of"] > 1
+    }
 
-    if (sources.review is None) != (not sources.answered):
-        raise BuildError(
+
+def _experts(settings: ValidateSettings) -> Experts | None:
+    if (settings.review is None) != (not settings.answered):
+        raise MarError(
             "Give the sheet (--review) and the files that experts filled in (--answered) together."
         )
-    if sources.review is None:
-        if sources.decided is not None:
-            raise BuildError("Decisions (--decided) belong to a sheet; give --review and --answered too.")
-        return None
-    return read_experts(sources.review, sources.answered, sources.decided)
+    return None if settings.review is None else read_experts(settings.review, settings.answered)
 
 
-def _training(sources: Sequence[str]) -> tuple[str, ...] | None:
-
-    if not sources:
-        return None
-    return tuple(text for source in sources for text in training_texts(source))
+def _training(settings: ValidateSettings) -> tuple[str, ...] | None:
+    own = settings.build / "data" / "train" if settings.build is not None else None
+    of_build = (str(own),) if own is not None and own.is_dir() and any(own.iterdir()) else ()
+    sources = settings.against or of_build
+    return tuple(text for source in sources for text in training_texts(source)) if sources else None

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from medteb_mteb.validate import Sources, read_material
+from medteb_mteb.validate.checks import validate
+from medteb_mteb.validate.settings import ValidateSettings
 
 WORDS = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血", "骨折", "失眠"]
 EVERY = range(len(WORDS))
@@ -68,11 +69,13 @@ def write_run(tmp_path):
 
 
 @pytest.fixture
-def look(folder):
-    """The finding of a check on the folder: `look(check, pools=...)`."""
+def verdict_on(folder):
+    """The finding with these words in its title: `verdict_on("fairly", pools=...)`."""
 
-    def call(check, **sources):
-        return check(read_material(folder, Sources(**sources)))
+    def call(words, **settings):
+        page = validate(folder, ValidateSettings(edition=str(folder), **settings))
+        by_title = {one.title: one for one in page.findings}
+        return by_title.get(words) or next(one for title, one in by_title.items() if words in title)
 
     return call
 

@@ -1,55 +1,187 @@
-"""All points of a validation together."""
+"""Verdicts of a validation on a small folder, and the statistics behind them."""
 
 from __future__ import annotations
 
 import json
+import re
 
+import numpy as np
 import pytest
+import typer
+from scipy.stats import kendalltau
+from typer.testing import CliRunner
 
-from medteb_mteb.editions import write_manifest
-from medteb_mteb.validate import CHECKS, Sources, read_material, validate
+from mar_st.options import command
+from medteb_mteb.commands.validate import as_text
+from medteb_mteb.commands.validate import validate as run
+from medteb_mteb.folders import FolderError
+from medteb_mteb.report.page import Finding, Page, Table, to_html, to_markdown
+from medteb_mteb.validate.checks import CHECKS, validate
+from medteb_mteb.validate.judges import Graded, Stratum, rank_correlation, stratified
+from medteb_mteb.validate.material import mean_over_groups
+from medteb_mteb.validate.settings import ValidateSettings
+from medteb_mteb.validate.systems import kendall
 
-
-@pytest.fixture
-def validated(folder):
-    def call(**sources):
-        return validate(read_material(folder, Sources(**sources)))
-
-    return call
-
-
-def test_every_point_has_a_verdict_and_a_reason_in_the_order_of_the_page(validated, folder):
-    report = validated()
-    material = read_material(folder, Sources())
-    assert list(report.findings) == [check(material) for check in CHECKS]
-    assert len({finding.check for finding in report.findings}) == len(CHECKS)
-    assert all(finding.reason for finding in report.findings)
-    json.dumps(report.to_json(), allow_nan=False)
+EVERY = range(12)
 
 
-def test_a_report_names_the_edition_only_if_there_is_a_manifest(validated, folder):
-    report = validated()
-    assert (report.name, report.kind, report.edition) == ("clinic", "Retrieval", "")
-    write_manifest(folder, task="clinic", name="first", version="2.1", licence="cc-by-4.0", counts={"q": 12})
-    assert validated().edition == "first 2.1"
-    verdicts = [
-        next(one.verdict for one in r.findings if one.check == "files") for r in (report, validated())
+def test_a_clean_folder_has_a_verdict_on_every_point(folder):
+    page = validate(folder, ValidateSettings(edition=str(folder)))
+    assert len(page.findings) == len(CHECKS)
+    too_small = {"Large enough to tell systems apart", "Queries are different questions"}
+    assert {f.title for f in page.findings if f.verdict == "fail"} == too_small
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "line", "verdict"),
+    [
+        ("Rows are valid", "corpus.jsonl", "{broken", "fail"),
+        ("Rows are valid", "corpus.jsonl", '{"_id": "p0", "title": "", "text": "再次"}', "fail"),
+        ("All ids exist", "qrels/test.tsv", "q0\tunknown\t1", "fail"),
+        ("All ids exist", "judged_negatives.tsv", "q0\tp0", "fail"),
+        ("Every query has an answer", "qrels/test.tsv", "q12\tp0\t0", "fail"),
+        ("different questions", "queries.jsonl", '{"_id": "q12", "text": "感冒吃什么药"}', "fail"),
+        ("copies have one label", "corpus.jsonl",
+         '{"_id": "c", "title": "感冒", "text": "得了感冒的病人应当在医生指导下用药，并注意休息。"}', "fail"),
+        ("Licence", "README.md", "", "ok"),
+    ],
+)  # fmt: skip
+def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict):
+    if name == "queries.jsonl":
+        add("qrels/test.tsv", "q12\tp1\t1")
+    if line.startswith("q12"):
+        add("queries.jsonl", '{"_id": "q12", "text": "其他问题应该怎么办呢"}')
+    add(name, line)
+    assert verdict_on(words).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("card", "verdict"),
+    [("---\nlicense: unknown\n---\n", "fail"), ("---\nlicense: mit\n---\nShort.", "warning")],
+)
+def test_licences(folder, verdict_on, card, verdict):
+    (folder / "README.md").write_text(card)
+    assert verdict_on("Licence").verdict == verdict
+
+
+def test_unjudged_results_are_holes(write_run, verdict_on):
+    judged, unjudged = write_run("judged", "pn"), write_run("unjudged", "un")
+    assert verdict_on("were judged", runs=(judged,)).verdict == "ok"
+    finding = verdict_on("were judged", runs=(judged, unjudged))
+    assert finding.verdict == "warning"
+    assert "50.0%" in finding.reason
+    assert "unjudged" in finding.reason
+
+
+def test_a_retriever_that_alone_found_the_positives_shows_pool_bias(write_pools, verdict_on):
+    shared = write_pools(bm25="pn", dense="pn")
+    assert verdict_on("fairly", pools=shared).verdict == "ok"
+    alone = write_pools(bm25="un", dense="pn")
+    assert verdict_on("fairly", pools=alone).verdict == "fail"  # no query keeps a positive
+
+
+def test_judges_agree_with_each_other_and_with_themselves(write_judgements, verdict_on):
+    grades = {f"q{i} {kind}{i}": grade for i in EVERY for kind, grade in (("p", "S"), ("n", "D"))}
+    opposite = {pair: "D" if grade == "S" else "S" for pair, grade in grades.items()}
+    same = write_judgements("same", a=grades, b=grades)
+    apart = write_judgements("apart", a=grades, b=opposite)
+    assert verdict_on("agree with themselves", judgements=same, second=same).verdict == "ok"
+    assert verdict_on("Judges agree", judgements=apart).verdict == "fail"
+    assert verdict_on("agree with themselves", judgements=same, second=apart).verdict == "fail"
+
+
+def test_other_judges_order_systems_otherwise(write_run, write_judgements, verdict_on):
+    runs = tuple(write_run(name, order) for name, order in (("a", "pnu"), ("b", "npu"), ("c", "unp")))
+    grades = {f"q{i} {kind}{i}": grade for i in EVERY for kind, grade in (("p", "S"), ("n", "D"), ("u", "D"))}
+    opposite = {pair: "S" if pair.split()[1][0] == "u" else "D" for pair in grades}
+    same = write_judgements("same", a=grades, b=grades)
+    assert verdict_on("order of systems", runs=runs, judgements=same).verdict == "ok"
+    apart = write_judgements("apart", a=grades, b=opposite)
+    assert verdict_on("order of systems", runs=runs, judgements=apart).verdict == "fail"
+
+
+def test_a_judge_that_prefers_the_last_place_is_found(tmp_path, write_judgements, verdict_on):
+    folder = tmp_path / "judge"
+    folder.mkdir()
+    kinds = {"p": 1, "n": 2, "u": 3}
+    grades = {f"q{i} {kind}{i}": "DBS"[place - 1] for i in EVERY for kind, place in kinds.items()}
+    write_judgements("judge/judgements", a=grades)
+    rows = [
+        {"judge": "a", "query-id": f"q{i}", "corpus-id": f"{kind}{i}", "place": place, "of": 3}
+        for i in EVERY
+        for kind, place in kinds.items()
     ]
-    assert verdicts == ["not known", "ok"]
+    (folder / "places.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert verdict_on("place in the prompt", judgements=folder).verdict == "fail"
 
 
-def test_changed_data_are_another_revision(validated, add):
-    before = validated().revision
-    assert validated().revision == before
-    add("qrels/test.tsv", "q0\tn0\t1")
-    assert validated().revision != before
+def test_leaked_queries_fail(tmp_path, verdict_on):
+    training = tmp_path / "train.jsonl"
+    row = {"query": "感冒吃什么药", "positives": ["多休息"], "negatives": []}
+    training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert verdict_on("Training sets", against=(str(training),)).verdict == "fail"
+    row["query"] = "如何办理出院手续以及报销"
+    training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert verdict_on("Training sets", against=(str(training),)).verdict == "ok"
 
 
-def test_a_broken_row_fails_its_point_and_the_others_are_still_judged(validated, add):
-    before = {finding.check: finding for finding in validated().findings}
-    add("queries.jsonl", "{broken")
-    after = validated()
-    assert after.failed
-    assert [finding.check for finding in after.findings if before[finding.check] != finding] == ["rows"]
-    assert before["rows"].verdict == "ok"
-    assert after.counts()["fail"] == sum(one.verdict == "fail" for one in before.values()) + 1
+def test_folders_of_other_tasks_are_refused(make_folder):
+    folder = make_folder("STS")
+    with pytest.raises(FolderError):
+        validate(folder, ValidateSettings(edition=str(folder)))
+
+
+def test_the_rank_correlation_is_that_of_every_two_passages():
+    draw = np.random.default_rng(1)
+    grades, values = draw.integers(0, 5, 60), draw.integers(0, 12, 60).astype(float)
+    signs = [np.sign(values[i] - values[j]) for i in range(60) for j in range(60) if grades[i] > grades[j]]
+    graded = Graded(np.arange(60) % 15, grades, values)
+    estimate = rank_correlation(graded)
+    assert estimate.value == pytest.approx(np.mean(signs), abs=1e-12)
+    assert estimate.low < estimate.value < estimate.high
+    assert rank_correlation(graded, [graded]).value == 0
+
+
+def test_kendalls_tau_is_scipys():
+    draw = np.random.default_rng(2)
+    one, other = (draw.integers(0, 4, (50, 6)).astype(float) for _ in range(2))
+    expected = [kendalltau(a, b).statistic for a, b in zip(one, other, strict=True)]
+    np.testing.assert_allclose(kendall(one, other), np.nan_to_num(expected), atol=1e-12)
+
+
+def test_intervals_of_strata_cover_the_truth_at_their_nominal_rate():
+    draw, inside, sizes, rates = np.random.default_rng(5), 0, (300, 5000), (0.3, 0.05)
+    for _ in range(300):
+        truth = [draw.random(size) < rate for size, rate in zip(sizes, rates, strict=True)]
+        parts = [Stratum(len(one), 60, int(draw.choice(one, 60, replace=False).sum())) for one in truth]
+        estimate = stratified(parts)
+        inside += estimate.low <= np.concatenate(truth).mean() <= estimate.high
+    assert inside / 300 > 0.92
+
+
+def test_a_mean_over_groups_is_over_all_values():
+    values, groups = np.array([1, 1, 1, 1, 0, 1, 0, 1, 0, 1.0]), np.repeat([0, 3, 4], [4, 1, 5])
+    estimate = mean_over_groups(values, groups)
+    assert estimate.value == pytest.approx(0.7)
+    assert estimate.low < 0.7 < estimate.high
+    assert np.isnan(mean_over_groups(values[:0], groups[:0]).value)
+
+
+def test_texts_of_an_edition_cannot_add_markup():
+    table = Table(("a|b",), (("<script>",),))
+    page = Page("x\n# y", "<b>", (Finding("[t](u)", "fail", "a | b `c`", {"n": 1}, table),))
+    markdown, html = to_markdown(page), to_html(page)
+    assert not re.search(r"(?<!\\)<script>", markdown)
+    assert "\n# y" not in markdown
+    assert "<script>" not in html
+    assert "<b>" not in html.replace("<body>", "")
+
+
+def test_the_command_exits_with_1_if_a_point_fails(folder):
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    command(app, "validate", ValidateSettings, run, show=as_text)
+    result = CliRunner().invoke(app, ["validate", str(folder), "--html", str(folder.parent / "page.html")])
+    assert result.exit_code == 1
+    assert result.output.startswith("# Validation of clinic")
+    assert (folder.parent / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -1,0 +1,156 @@
+"""Pages of findings: verdict, numbers and reason per point, as Markdown for a card and HTML for people."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Finding", "Page", "Table", "Verdict", "to_html", "to_markdown", "worst"]
+
+Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
+
+#: From the best to the worst; `not known` is outside this order.
+VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "fail", "not known")
+_COLOURS = {"ok": "#1a7f37", "warning": "#9a6700", "fail": "#cf222e", "not known": "#57606a"}
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:.5rem 0 1rem}"
+    "td,th{border:1px solid #d0d7de;padding:.25rem .6rem;text-align:left;vertical-align:top}"
+    "code{word-break:break-all}"
+    + "".join(f".{name.replace(' ', '-')}{{color:{colour}}}" for name, colour in _COLOURS.items())
+)
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the worst of several known verdicts; `ok` if there are none."""
+    return max(verdicts, key=VERDICTS.index, default="ok")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table below a finding; numbers are formatted already."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One point.
+
+    Attributes:
+        title: Name of the point.
+        verdict: Its verdict.
+        reason: Reason with the deciding number, and what to do if the verdict is not ok.
+        numbers: All numbers by name.
+        table: Further numbers, or None.
+    """
+
+    title: str
+    verdict: Verdict
+    reason: str
+    numbers: dict[str, int | float | str | None] = field(default_factory=dict)
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """All points of one subject.
+
+    Attributes:
+        title: Heading of the page.
+        subject: A sentence about what was looked at.
+        findings: The points in their order.
+    """
+
+    title: str
+    subject: str
+    findings: tuple[Finding, ...]
+
+    def counts(self) -> dict[Verdict, int]:
+        """Return the number of points by verdict."""
+        by_verdict = Counter(finding.verdict for finding in self.findings)
+        return {verdict: by_verdict[verdict] for verdict in VERDICTS if by_verdict[verdict]}
+
+    @property
+    def failed(self) -> bool:
+        """Return True if a point fails."""
+        return "fail" in self.counts()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "verdicts": self.counts()}
+
+
+def to_markdown(page: Page) -> str:
+    """Return the page as GitHub Markdown."""
+    rows = [(f.title, f.verdict, f.reason) for f in page.findings]
+    parts = [f"# {_plain(page.title)}", _plain(page.subject), f"**{_summary(page)}**"]
+    parts.append(_markdown_table(("point", "verdict", "reason"), rows))
+    for finding in page.findings:
+        if finding.numbers or finding.table:
+            parts.append(f"## {_plain(finding.title)}")
+            parts += [_markdown_table(table.header, table.rows) for table in _tables(finding)]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_html(page: Page) -> str:
+    """Return the page as one HTML file without scripts or other files."""
+    rows = "".join(
+        f'<tr><td>{escape(f.title)}</td><td class="{f.verdict.replace(" ", "-")}">{f.verdict}</td>'
+        f"<td>{escape(f.reason)}</td></tr>"
+        for f in page.findings
+    )
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        f"<title>{escape(page.title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(page.title)}</h1><p>{escape(page.subject)}</p>",
+        f"<p><strong>{escape(_summary(page))}</strong></p>",
+        f"<table><tr><th>point</th><th>verdict</th><th>reason</th></tr>{rows}</table>",
+    ]
+    for finding in page.findings:
+        if finding.numbers or finding.table:
+            parts.append(f"<h2>{escape(finding.title)}</h2>")
+            parts += map(_html_table, _tables(finding))
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def _summary(page: Page) -> str:
+    return ", ".join(f"{verdict}: {number}" for verdict, number in page.counts().items())
+
+
+def _tables(finding: Finding) -> list[Table]:
+    numbers = tuple((name, _shown(value)) for name, value in finding.numbers.items())
+    own = [finding.table] if finding.table is not None and finding.table.rows else []
+    return [*own, *([Table(("number", "value"), numbers)] if numbers else [])]
+
+
+def _shown(value: float | str | None) -> str:
+    if value is None:
+        return "not known"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plain(text: str) -> str:
+    """Return a text from a folder on one line, with Markdown and HTML escaped."""
+    flat = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return re.sub(r"([\\`*<>|]|(?<=\])\()", r"\\\1", flat)
+
+
+def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>"

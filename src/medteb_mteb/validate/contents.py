@@ -1,0 +1,247 @@
+"""Checks of an edition's files: intact, complete, large enough, no duplicates, no leaks, a licence."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import combinations
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import Dropped, Text
+from medteb_mteb.curation.labels.intervals import smallest_difference
+from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
+from medteb_mteb.curation.texts.redundancy import leakage
+from medteb_mteb.editions import mappings, verify
+from medteb_mteb.folders.layout import card_header
+from medteb_mteb.report.page import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from medteb_mteb.report.page import Verdict
+    from medteb_mteb.validate.material import Material
+
+#: Kinds of problems with a separate point; all others are unusable rows.
+_IDS, _POSITIVES = ("query", "document", "judged", "candidates"), ("positives",)
+#: Smallest detectable difference in nDCG@10 up to which a test is fine, and up to which it is of some use.
+FINE_DIFFERENCE, USABLE_DIFFERENCE = 0.05, 0.10
+#: Assumed standard deviation of the differences per query.
+ASSUMED_DEVIATION = 0.3
+#: Maximum share of queries that repeat another one, and of unlabelled copies among the positives.
+MAX_REPEATED_SHARE, MAX_COPIES_SHARE = 0.05, 0.01
+#: Characters of prose below which a card does not say how data were made.
+MIN_CARD_CHARACTERS = 200
+_NO_LICENCE = ("", "unknown", "other", "none", "not specified")
+#: Parts of identifiers that forbid commercial use or changed copies.
+_RESTRICTED_PARTS = ("nc", "nd")
+
+
+def files(material: Material) -> Finding:
+    """Check every data file against the manifest."""
+    edition, title = material.layout.edition, "Files agree with the manifest"
+    if edition is None:
+        reason = "there is no manifest, so changed files cannot be detected; write one (medteb edition write)"
+        return Finding(title, "not known", reason)
+    try:
+        verify(edition)
+    except MarError as error:
+        return Finding(title, "fail", str(error).replace(f"{material.layout.path}/", ""))
+    return Finding(title, "ok", f"{len(edition.files)} files have their digests")
+
+
+def rows(material: Material) -> Finding:
+    """Look for unusable rows: broken JSON or UTF-8, wrong columns, repeated ids, empty texts."""
+    title = "Rows are valid"
+    bad = material.problems.total - material.problems_of(*_IDS, *_POSITIVES)
+    if not bad:
+        return Finding(title, "ok", "every row of every table can be used")
+    of_rows = [text for kind, text in material.problems.examples if kind not in (*_IDS, *_POSITIVES)]
+    reason = f"{bad} rows cannot be used, for example {'; '.join(of_rows[:3])}"
+    return Finding(title, "fail", reason, {"unusable rows": bad})
+
+
+def identifiers(material: Material) -> Finding:
+    """Look for unknown ids in the qrels, in lists of candidates and in files of judged pairs."""
+    title, judged = "All ids exist", material.data.judged
+    dangling = material.problems_of("query", "document", "candidates")
+    unjudged = material.problems_of("judged")
+    numbers: dict[str, int | float | str | None] = {
+        "dangling ids": dangling,
+        "queries in no split": unjudged,
+        "judged pairs outside the corpus": judged.dangling,
+        "contradicting judgements": judged.contradictions,
+    }
+    if dangling:
+        reason = f"{dangling} rows name a query or document that is not there; no model can find it"
+        return Finding(title, "fail", reason, numbers)
+    if judged.contradictions:
+        reason = f"{judged.contradictions} pairs are positive in one file and negative in another"
+        return Finding(title, "fail", reason, numbers)
+    if unjudged:
+        reason = f"{unjudged} queries have no judgement in any split; mteb leaves them out"
+        return Finding(title, "warning", reason, numbers)
+    return Finding(title, "ok", "all queries and documents of the qrels are there", numbers)
+
+
+def positives(material: Material) -> Finding:
+    """Look for queries without a positive document."""
+    title, queries, answered = "Every query has an answer", len(material.data.queries), len(material.qrels)
+    if answered == queries:
+        return Finding(title, "ok", f"all {queries} queries have a positive")
+    reason = f"{queries - answered} of {queries} queries have no positive, and medteb run refuses the folder"
+    return Finding(title, "fail", reason, {"queries without a positive": queries - answered})
+
+
+def size(material: Material) -> Finding:
+    """Report sizes, and the smallest difference that a paired test finds four times in five.
+
+    The standard deviation of the differences per query is the assumed one, or the largest among the runs if
+    that is larger: runs that are much alike say little about others.
+    """
+    title, queries = "Large enough to tell systems apart", len(material.qrels)
+    if not queries:
+        return Finding(title, "fail", "no query has a positive")
+    each = [len(row) for row in material.qrels.values()]
+    measured = [
+        stdev(one[query].ndcg - other[query].ndcg for query in one)
+        for one, other in combinations(material.scores.values(), 2)
+        if len(one) > 1
+    ]
+    deviation = max(ASSUMED_DEVIATION, *measured, 0.0)
+    smallest = smallest_difference(queries, deviation)
+    numbers: dict[str, int | float | str | None] = {
+        "queries": queries,
+        "documents": len(material.data.corpus),
+        "positives": sum(each),
+        "positives per query, mean": round(fmean(each), 2),
+        "judged negatives": material.data.judged.pairs if material.data.judged.known else None,
+        "disputed pairs": sum(map(len, material.data.judged.disputed.values())),
+        "smallest detectable difference in nDCG@10": round(smallest, 4),
+    }
+    reason = (
+        f"{queries} queries find a difference of {smallest:.3f} in nDCG@10 four times in five (test at "
+        f"5 %, standard deviation of differences {deviation:.2f})"
+    )
+    verdict: Verdict = (
+        "ok" if smallest <= FINE_DIFFERENCE else "warning" if smallest <= USABLE_DIFFERENCE else "fail"
+    )
+    if verdict != "ok":
+        needed = int((smallest_difference(1, deviation) / FINE_DIFFERENCE) ** 2) + 1
+        reason += f"; {needed:,} queries would find {FINE_DIFFERENCE}"
+    return Finding(title, verdict, reason, numbers)
+
+
+def duplicate_queries(material: Material) -> Finding:
+    """Look for equal queries, and for clusters of near-duplicates, which count as one."""
+    title, texts = "Queries are different questions", [row["text"] for row in material.data.queries]
+    equal = len(texts) - len({normalise(text) or text for text in texts})
+    groups = Counter(material.clusters.values())
+    repeated = len(texts) - len(groups)
+    summary = f"{equal} of {len(texts)} queries equal another one, {repeated} are near-duplicates of another"
+    numbers: dict[str, int | float | str | None] = {
+        "clusters of near-duplicates": len(groups),
+        "largest cluster": max(groups.values()),
+    }
+    if repeated > MAX_REPEATED_SHARE * len(texts):
+        reason = f"{summary}: the test has {len(groups)} different questions. Keep one of each cluster"
+        return Finding(title, "fail", reason, numbers)
+    return Finding(title, "warning" if equal else "ok", summary, numbers)
+
+
+def duplicate_documents(material: Material) -> Finding:
+    """Look for equal or nearly equal documents, and for copies of a positive that are not labelled."""
+    title = "Documents are different, and copies have one label"
+    texts = {row["id"]: _full(row) for row in material.data.corpus}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, text in texts.items():
+        groups[normalise(text) or text].append(name)
+    copies = {name: group for group in groups.values() for name in group}
+    outcomes = NearDuplicates(DOCUMENT_SIMILARITY)([Text(name, text) for name, text in texts.items()])
+    near = sum(isinstance(one, Dropped) for one in outcomes)
+    unlabelled = 0
+    for query, row in material.qrels.items():
+        judged = material.data.judged
+        known = row.keys() | judged.negatives.get(query, set()) | judged.disputed.get(query, set())
+        unlabelled += len({copy for positive in row for copy in copies[positive]} - known)
+    equal, total = len(texts) - len(groups), sum(map(len, material.qrels.values()))
+    summary = f"{equal} of {len(texts)} documents equal another one, {near} are near-duplicates"
+    numbers: dict[str, int | float | str | None] = {"unlabelled copies of positives": unlabelled}
+    if unlabelled:
+        reason = f"{summary}; {unlabelled} copies of positives are not labelled and count as wrong"
+        return Finding(title, "fail" if unlabelled > MAX_COPIES_SHARE * total else "warning", reason, numbers)
+    if equal:
+        return Finding(title, "warning", f"{summary}. Keep one of each (medteb dedup)", numbers)
+    return Finding(title, "ok", summary, numbers)
+
+
+def leaks(material: Material) -> Finding:
+    """Look for queries and positive documents of the test among the texts of training sets."""
+    title = "Training sets do not contain test queries"
+    if material.training is None:
+        return Finding(title, "not known", "no training sets were given (--against)")
+    relevant = {name for row in material.qrels.values() for name in row}
+    documents = [_full(row) for row in material.data.corpus if row["id"] in relevant]
+    overlap = leakage([row["text"] for row in material.data.queries], documents, material.training)
+    numbers: dict[str, int | float | str | None] = {
+        "training texts": len(material.training),
+        "queries equal to a training text": overlap.equal,
+        "queries near a training text": overlap.near,
+        "relevant documents in training": overlap.equal_documents,
+    }
+    if overlap.near:
+        near = f"{overlap.near} of {overlap.queries} queries"
+        return Finding(title, "fail", f"{near} are near-duplicates of training texts; take them out", numbers)
+    if overlap.equal_documents:
+        reason = f"no query, but {overlap.equal_documents} of {overlap.documents} relevant documents are"
+        return Finding(title, "warning", f"{reason} training texts", numbers)
+    reason = f"none of {overlap.queries} queries and {overlap.documents} relevant documents is among them"
+    return Finding(title, "ok", reason, numbers)
+
+
+def card(material: Material) -> Finding:
+    """Check licence and provenance, as the card and the manifest state them."""
+    title, edition = "Licence and provenance are stated", material.layout.edition
+    path = material.layout.path / "README.md"
+    stated = str(card_header(material.layout.path).get("license") or "")
+    licence = (edition.licence if edition else stated) or ""
+    prose = _prose(path) if path.is_file() else ""
+    if edition and stated and stated.lower() != edition.licence.lower():
+        return Finding(title, "fail", f"the card says {stated}, the manifest {edition.licence}")
+    if licence.lower() in _NO_LICENCE:
+        reason = "no licence is stated, so the data may not be used or shared; add it to the card's header"
+        return Finding(title, "fail", reason)
+    for source in mappings(edition.extra, "sources") if edition else []:
+        if wrong := _restricts(source, licence):
+            return Finding(title, "warning", f"licence {licence}; {wrong}")
+    if len(prose) < MIN_CARD_CHARACTERS:
+        reason = (
+            f"licence {licence}; the card has {len(prose)} characters and does not say how data were made"
+        )
+        return Finding(title, "warning", reason)
+    return Finding(title, "ok", f"licence {licence}, a card of {len(prose):,} characters")
+
+
+def _full(row: Mapping[str, str]) -> str:
+    return f"{row['title']}\n{row['text']}" if row["title"] else row["text"]
+
+
+def _restricts(source: Mapping[str, object], licence: str) -> str:
+    """Return the problem with the licence of the source of texts; empty without one."""
+    name, its = source.get("name"), str(source.get("licence", ""))
+    if its.lower() in _NO_LICENCE:
+        return f"the licence of the source {name} is not known; ask its authors before sharing texts"
+    for part in _RESTRICTED_PARTS:
+        if part in its.lower().split("-") and part not in licence.lower().split("-"):
+            return f"the source {name} has {its}; give the edition a licence that holds for all its texts"
+    return ""
+
+
+def _prose(path: Path) -> str:
+    """Return the card without its header and its tables."""
+    text = path.read_text(encoding="utf-8-sig")
+    if text.startswith("---"):
+        text = text[3:].partition("\n---")[2]
+    return " ".join(" ".join(line for line in text.splitlines() if not line.lstrip().startswith("|")).split())
