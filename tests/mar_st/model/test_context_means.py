@@ -151,13 +151,6 @@ def test_pairs_are_the_most_frequent_ones_within_texts():
     assert frequent < set(counted)
 
 
-def test_weights_of_a_finished_encoder_can_be_copied_into_the_start():
-    paired = cut(encoder("bert"), 2, TEXTS * 3, pairs=100)
-    saved = {name: tensor.clone() + 1 for name, tensor in paired.state_dict().items()}
-    paired.load_state_dict(saved)
-    assert torch.equal(paired.bigrams.first, saved["bigrams.first"])
-
-
 def test_refuses_pairs_if_none_is_frequent():
     with pytest.raises(ContextMeansError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
         HiddenMeans.of(encoder("bert"), [1], ["头疼"], pairs=5, show_progress=False)
@@ -196,29 +189,6 @@ def test_positions_help_an_encoder_that_has_them():
     assert near < far
 
 
-def test_long_texts_are_cut_and_training_mode_is_kept():
-    whole = encoder("bert")
-    whole.model.train()
-    means = HiddenMeans.of(whole, [1], ["头" * 500], max_length=8, show_progress=False)
-    assert sum(map(len, means.rows["token"])) == 8
-    assert whole.model.training
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("family", FAMILIES)
-def test_half_precision_and_configurations_without_padding_work(family):
-    whole = encoder(family)
-    expected = cut(whole, 2, TEXTS).model.get_input_embeddings().weight
-    half = copy.deepcopy(whole)
-    half.model.to(torch.bfloat16)
-    half.model.config.pad_token_id = None
-    embeddings = cut(half, 2, TEXTS).model.get_input_embeddings().weight
-    assert embeddings.dtype == torch.bfloat16
-    seen = sorted({token for text in TEXTS for token in whole.tokenizer(text)["input_ids"]})
-    difference = (embeddings.float() - expected)[seen].square().mean().sqrt()
-    assert difference < 0.1 * expected[seen].square().mean().sqrt()
-
-
 def test_refuses_no_texts_unknown_layers_and_unsupported_models():
     whole = encoder("bert")
     with pytest.raises(ContextMeansError, match="averaged over texts; got none"):
@@ -227,16 +197,6 @@ def test_refuses_no_texts_unknown_layers_and_unsupported_models():
         HiddenMeans.of(whole, [1], TEXTS, show_progress=False).write(whole, 2)
     with pytest.raises(ContextMeansError, match=r"ModernBertModel makes hidden states .* not supported"):
         HiddenMeans.of(encoder("modernbert"), [1], TEXTS, show_progress=False)
-
-
-def test_padding_on_the_left_keeps_short_texts_beside_long_ones():
-    whole = encoder("qwen3")
-    whole.tokenizer.padding_side = "left"
-    means = HiddenMeans.of(whole, [1], ["头" * 30, "吃药"], max_length=8, show_progress=False)
-    # The first token of each text does not count.
-    tokens = torch.cat(means.rows["token"])
-    assert whole.tokenizer.convert_tokens_to_ids("药") in tokens.tolist()
-    assert whole.max_seq_length == 32
 
 
 def test_many_texts_are_sampled_with_a_seed(monkeypatch):

@@ -107,22 +107,6 @@ def test_a_space_without_renormalisation_gets_its_own(
     np.testing.assert_allclose(loaded.encode_queries(queries), expected, atol=1e-6)
 
 
-def test_a_kill_leaves_a_folder_that_loads(mar, small, queries, tmp_path, monkeypatch):
-    mar.save_pretrained(str(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            type(small[2]), "save", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
-        with pytest.raises(KeyboardInterrupt):
-            add_query_encoder(tmp_path, small, "query-small")
-    assert query_encoders(tmp_path) == ["query"]
-    SentenceTransformer(str(tmp_path), device="cpu")
-    add_query_encoder(tmp_path, small, "query-small")
-    loaded = MAR.from_pretrained(tmp_path, query="query-small", routes="query", device="cpu")
-    expected = _vectors(small, queries, mar.prompts["query"])
-    np.testing.assert_allclose(loaded.encode_queries(queries), expected, atol=1e-6)
-
-
 def test_mismatched_inputs_are_refused(family, mar, small, tmp_path):
     with pytest.raises(MarError, match="already has a query encoder 'query-small'"):
         add_query_encoder(family, small, "query-small")
@@ -146,14 +130,6 @@ def test_mismatched_inputs_are_refused(family, mar, small, tmp_path):
     assert query_encoders(family) == ["query", "query-small"]
 
 
-def test_a_stored_document_prompt_is_used(mar, documents):
-    before = mar.encode_corpus(documents)
-    mar.prompts["document"] = "药"
-    after = mar.encode_corpus(documents)
-    assert np.abs(after - before).max() > 1e-3
-    np.testing.assert_allclose(mar.encode_corpus(documents, prompt=""), before, atol=1e-6)
-
-
 def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, tmp_path):
     folder = tmp_path / "mar"
     mar.save_pretrained(str(folder))
@@ -164,13 +140,3 @@ def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, 
     router = next(path for path in before if path.name == "router_config.json")
     assert json.loads(after.pop(router)) == json.loads(before.pop(router))
     assert after == before
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["query", "query-large", "document"])
-def test_only_an_added_query_encoder_can_be_removed(family, name):
-    with pytest.raises(
-        MarError, match=f"no query encoder '{name}' that can be removed; it has query-small"
-    ):
-        remove_query_encoder(family, name)
-    assert query_encoders(family) == ["query", "query-small"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -71,49 +70,3 @@ def test_mixed_precision_is_nearer_to_full_precision_than_peft(stored):
         for part, gradient in gradients.items():
             torch.testing.assert_close(gradient.double(), exact_gradients[part], rtol=0.05, atol=0.2)
     assert distance["ours"] < distance["theirs"]
-
-
-def test_dropout_acts_on_the_input_of_the_adapter_alone():
-    _, ours = layers(dropout=0.5)
-    x = inputs()
-    base = ours[0].base_layer(x)
-    torch.manual_seed(2)
-    first = ours(x) - base
-    second = ours(x) - base
-    assert not torch.allclose(first, second)
-    ours.eval()
-    updates = [(ours(x) - base) for _ in range(2)]
-    torch.testing.assert_close(*updates)
-    assert not torch.allclose(updates[0], torch.zeros_like(base), atol=1e-2)
-
-
-def test_no_adapter_of_another_kind_is_computed_here():
-    x = inputs()
-    for fields in ({"use_dora": True}, {"lora_bias": True}):
-        theirs, ours = layers(**fields)
-        torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=0)
-    theirs, ours = layers()
-    for model in (theirs, ours):
-        model[0].enable_adapters(False)
-    torch.testing.assert_close(ours(x), ours[0].base_layer(x), rtol=0, atol=0)
-    theirs, ours = layers()
-    for model in (theirs, ours):
-        model[0].merge()
-    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=0)
-
-
-def test_half_precision_without_autocast_is_computed_by_peft():
-    theirs, ours = layers(torch.bfloat16)
-    x = inputs(torch.bfloat16)
-    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=0)
-
-
-def test_layers_can_be_copied_and_stored():
-    _, ours = layers()
-    x = inputs()
-    for other in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-        assert type(other[0]) is LoRALinear
-        torch.testing.assert_close(other(x), ours(x), rtol=0, atol=0)
-        with torch.no_grad():
-            other[0].lora_B["default"].weight.zero_()  # the copy computes with weights of its own
-        assert not torch.allclose(other(x), ours(x))

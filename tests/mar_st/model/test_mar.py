@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -49,39 +48,6 @@ def test_saved_module_types_do_not_need_mar_st(mar, tmp_path):
         json.loads((tmp_path / "config_sentence_transformers.json").read_text())["model_type"]
         == "SentenceTransformer"
     )
-
-
-def test_query_route_loads_without_document_files(mar, queries, tmp_path):
-    mar.save_pretrained(str(tmp_path))
-    for folder in tmp_path.glob("document_*"):
-        shutil.rmtree(folder)
-    online = MAR.from_pretrained(tmp_path, routes="query", device="cpu")
-    assert online.routes == ("query",)
-    np.testing.assert_allclose(online.encode_queries(queries), mar.encode_queries(queries), atol=1e-6)
-    with pytest.raises(MarError, match="document route is not loaded"):
-        online.encode_corpus("头疼")
-
-
-def test_query_route_opens_no_document_file(mar, tmp_path, monkeypatch):
-    mar.save_pretrained(str(tmp_path))
-    import builtins
-
-    opened = []
-    original = builtins.open
-    monkeypatch.setattr(
-        builtins, "open", lambda file, *a, **k: (opened.append(str(file)), original(file, *a, **k))[1]
-    )
-    MAR.from_pretrained(tmp_path, routes="query", device="cpu")
-    assert any("query_0" in name for name in opened)
-    assert not [name for name in opened if "document_" in name]
-
-
-def test_document_route_loads_without_the_query_route(mar, documents, tmp_path):
-    mar.save_pretrained(str(tmp_path))
-    offline = MAR.from_pretrained(tmp_path, routes="document", device="cpu")
-    np.testing.assert_allclose(offline.encode_corpus(documents), mar.encode_corpus(documents), atol=1e-6)
-    with pytest.raises(MarError, match="query route is not loaded"):
-        offline.encode_queries("头疼")
 
 
 def test_truncation_comes_before_normalisation(mar, documents):

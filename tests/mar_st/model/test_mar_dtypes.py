@@ -88,31 +88,12 @@ def test_a_dtype_can_be_requested(query_source, document_source, exact, stored, 
         assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
 
 
-@pytest.mark.thorough
-def test_a_loaded_model_can_be_converted_with_half(query_source, document_source, exact, tmp_path):
-    build(query_source, document_source, torch.bfloat16, torch.bfloat16).save_pretrained(str(tmp_path))
-    for loaded in (SentenceTransformer(str(tmp_path), device="cpu"), MAR.from_pretrained(tmp_path)):
-        loaded = loaded.cpu().half()
-        assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
-
-
 def test_tensors_of_both_routes_can_be_compared(query_source, document_source):
     model = build(query_source, document_source, torch.float32, torch.bfloat16)
     queries = model.encode_queries(TEXTS, convert_to_tensor=True)
     assert model.similarity(queries, model.encode_corpus(TEXTS, convert_to_tensor=True)).shape == (3, 3)
     several = model.encode_corpus(TEXTS, convert_to_numpy=False)
     assert {vector.dtype for vector in several} == {torch.float32}
-
-
-def test_two_bfloat16_checkpoints_need_no_option(query_source, document_source, exact, tmp_path):
-    both = encoders(query_source, document_source)
-    for role, encoder in zip(("query", "document"), both, strict=True):
-        encoder[0].to(torch.bfloat16)
-        encoder[0].model.save_pretrained(tmp_path / role)
-        encoder[0].tokenizer.save_pretrained(tmp_path / role)
-    model = MAR.from_encoders(tmp_path / "query", tmp_path / "document", dim=32, device="cpu")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-    assert_close(model.encode_corpus(TEXTS), exact[1])
 
 
 def test_a_projection_has_the_dtype_of_its_encoder(query_source, document_source):
@@ -136,20 +117,6 @@ def old_form(query_source, document_source):
     routes = {"query": query, "document": [*document, truncation(64, 32)]}
     modules = [Router(routes, default_route="query"), Normalize()]
     return SentenceTransformer(modules=modules, similarity_fn_name="cosine", device="cpu")
-
-
-@pytest.mark.thorough
-def test_folders_in_the_old_format_load(query_source, document_source, exact, tmp_path):
-    old_form(query_source, document_source).save_pretrained(str(tmp_path / "old"))
-    loaded = MAR.from_pretrained(tmp_path / "old", device="cpu")
-    assert_close(loaded.encode_corpus(TEXTS), exact[1])
-    assert_close(loaded.encode_queries(TEXTS, prompt=""), SentenceTransformer.encode_query(loaded, TEXTS))
-    assert loaded.encode(TEXTS).shape == (3, 32)  # its default route
-    loaded.save_pretrained(str(tmp_path / "new"))
-    plain = SentenceTransformer(str(tmp_path / "new"), device="cpu")
-    assert_close(np.float32(plain.encode_document(TEXTS)), exact[1])
-    only = MAR.from_pretrained(tmp_path / "old", routes="document", device="cpu")
-    assert_close(only.encode_corpus(TEXTS), exact[1])
 
 
 @pytest.mark.thorough

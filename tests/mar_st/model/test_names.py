@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from typing import TYPE_CHECKING
 
 import datasets
 import huggingface_hub.constants
@@ -14,31 +12,22 @@ from typer.testing import CliRunner
 from mar_st import MAR
 from mar_st.cli import app
 from mar_st.data import hub_dataset
-from mar_st.encode.corpus import read_corpus
-from mar_st.encode.loading import resolve
 from mar_st.errors import MarError
-from mar_st.mining.retrievers import Dense
 from mar_st.model.digest import model_digest
 from mar_st.model.encoders import check_source, load_encoder
+from mar_st.model.hub import check_repository
 from mar_st.model.names import model_folder, model_source, packaged_folder
 from mar_st.model.native_gte import fetch
+from mar_st.model.opening import open_model
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
-from mar_st.online.torch_encoder import TorchEncoder
-from mar_st.spaces.encoders import given_encoder
-from mar_st.spaces.space import open_teacher
-from medteb_mteb.curation.files.read import read_texts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NAMES = ("mar-mini", "medteb/mar-mini")
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAR_HOME", raising=False)
 
 
 class Asked(BaseException):
@@ -59,82 +48,48 @@ def online(monkeypatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def run(*arguments: object) -> None:
-    """Run a `mar` command and let its error through."""
-    CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-#: Everything that takes a model by its name: functions of a name and a scratch folder.
 ENTRIES = {
-    "MAR": lambda name, _: MAR(name),
-    "MAR.from_pretrained": lambda name, _: MAR.from_pretrained(name),
-    "MAR.from_pretrained, one route": lambda name, _: MAR.from_pretrained(name, routes="query"),
-    "MAR.from_encoders": lambda name, _: MAR.from_encoders(name, name),
-    "load_encoder": lambda name, _: load_encoder(name, "query"),
-    "check_source": lambda name, _: check_source(name, what="backbone"),
-    "model_digest": lambda name, _: model_digest(name),
-    "fetch": lambda name, _: fetch(name),
-    "assemble": lambda name, _: assemble(name),
-    "resolve": lambda name, _: resolve(name),
-    "load_query_encoder": lambda name, _: load_query_encoder(name),
-    "document encoder": lambda name, _: TorchEncoder.open(name, side="document"),
-    "Reranker": lambda name, _: Reranker(name).open(),
-    "Dense": lambda name, folder: Dense(name, store=folder)._open(),
-    "open_teacher": lambda name, folder: open_teacher(name, folder),
-    "given_encoder": lambda name, _: given_encoder(name, max_length=32),
-    "mar info": lambda name, _: run("info", name),
-    "mar encode": lambda name, folder: run("encode", name, _corpus(folder), folder / "v"),
-    "mar export": lambda name, folder: run("export", name, folder / "e", "--format", "none"),
-    "mar mine": lambda name, folder: run(
-        "mine", _pairs(folder), folder / "m", "--model", name, "--num-negatives", 1, "--store", folder / "s"
-    ),
-    "mar align": lambda name, folder: run(
-        "align", name, "--out", folder / "a", "--queries", _corpus(folder), "--student", name, "--epochs", 0
-    ),
+    "MAR": MAR,
+    "MAR.from_pretrained": lambda name: MAR.from_pretrained(name, routes="query"),
+    "MAR.from_encoders": lambda name: MAR.from_encoders(name, name),
+    "open_model": open_model,
+    "load_encoder": lambda name: load_encoder(name, "query"),
+    "check_source": lambda name: check_source(name, what="backbone"),
+    "model_digest": model_digest,
+    "fetch": fetch,
+    "assemble": assemble,
+    "load_query_encoder": load_query_encoder,
+    "Reranker": lambda name: Reranker(name).open(),
+    "check_repository": check_repository,
 }
 
 
-def _corpus(folder: Path) -> Path:
-    path = folder / "corpus.jsonl"
-    path.write_text('{"_id": "a", "text": "高血压患者应低盐饮食"}\n', encoding="utf-8")
-    return path
-
-
-def _pairs(folder: Path) -> Path:
-    path = folder / "pairs.jsonl"
-    rows = [{"query": "血压高", "positives": ["低盐饮食"]}, {"query": "胃炎", "positives": ["清淡饮食"]}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-DATASETS = {
-    "read_corpus": lambda name: next(read_corpus(name)),
-    "hub_dataset": lambda name: hub_dataset(f"hub:{name}"),
-    "read_texts": lambda name: next(read_texts(f"hub:{name}")),
-}
-
-
-@pytest.mark.parametrize("entry", DATASETS)
-def test_the_hub_is_not_asked_for_a_data_set_of_this_project(entry, online):
-    with pytest.raises(ValueError, match="this project's own"):
-        DATASETS[entry]("medteb/MedTEBRetrieval")
-    with pytest.raises(Asked, match="huggingface"):
-        DATASETS[entry]("some-organisation/some-data")
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("name", ["medteb/mar-nano", "MedTEB/anything", "mar-0.3b-4b", "medteb/mar-0.3b-8b"])
+def test_the_hub_is_not_asked_for_a_name_of_this_project(entry, name, online):
+    with pytest.raises(MarError):
+        ENTRIES[entry](name)
 
 
 @pytest.mark.parametrize("entry", ["MAR.from_pretrained", "check_source", "fetch", "load_query_encoder"])
-def test_the_hub_is_asked_for_other_names(entry, online, tmp_path):
+def test_the_hub_is_asked_for_other_names(entry, online):
     with pytest.raises(Asked, match="huggingface"):
-        ENTRIES[entry]("some-organisation/some-model", tmp_path)
+        ENTRIES[entry]("some-organisation/some-model")
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_the_hub_is_not_asked_for_a_data_set_of_this_project(online):
+    with pytest.raises(ValueError, match="this project's own"):
+        hub_dataset("hub:medteb/MedTEBRetrieval")
+    with pytest.raises(Asked, match="huggingface"):
+        hub_dataset("hub:some-organisation/some-data")
+
+
+@pytest.mark.parametrize("name", ["mar-mini", "medteb/mar-mini"])
 def test_the_packaged_model_answers_to_both_names(name, online):
     texts = ["头疼吃什么药"]
     expected = MAR.from_pretrained(packaged_folder(), device="cpu").encode_queries(texts)
     for vectors in (
         MAR(name, device="cpu").encode_queries(texts),
-        MAR.from_pretrained(name, device="cpu").encode_queries(texts),
         MAR.from_pretrained(name, routes="query", device="cpu").encode_queries(texts),
         load_query_encoder(name).encode(texts, "query"),
     ):
@@ -143,14 +98,20 @@ def test_the_packaged_model_answers_to_both_names(name, online):
     assert '"hidden_size": 128' in shown.stdout
 
 
-def test_a_local_folder_takes_precedence_over_a_model_name(tmp_path):
-    assert model_folder("some/name") is None
+def test_folders_and_trained_models_come_before_the_hub(tmp_path, monkeypatch):
     assert model_source("some/name") == "some/name"
     (tmp_path / "mar-mini").mkdir()
     assert model_folder("mar-mini").resolve() == tmp_path / "mar-mini"
+    home = tmp_path / "home" / "mar-0.3b-4b"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("MAR_HOME", str(home.parent))
+    with pytest.raises(MarError, match=r"not on this machine .*mar train mar-0\.3b-4b.*CARE-0\.3B-4B"):
+        model_folder("mar-0.3b-4b")
+    (home / "modules.json").write_text("[]")
+    assert model_folder("medteb/mar-0.3b-4b") == home
 
 
-@pytest.mark.parametrize("source", ["./nix", "/nix/da", "~/nix", "a/b/c", "~nobody/at-all"])
+@pytest.mark.parametrize("source", ["./nix", "/nix/da", "~/nix", "a/b/c"])
 def test_a_path_without_a_folder_is_not_a_hub_name(source):
     with pytest.raises(MarError, match="no folder"):
         model_folder(source)

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoConfig
 
 from mar_st.errors import MarError
-from mar_st.model.native_gte import fetch, native, native_gte_config
+from mar_st.model.native_gte import native, native_gte_config
 
 NEW = {
     "model_type": "new",
@@ -69,17 +69,3 @@ def test_a_folder_of_links_needs_no_code_and_goes_away(checkpoint):
     assert not folder.exists()
     assert (checkpoint / "config.json").read_text(encoding="utf-8") == before
     assert (checkpoint / "model.safetensors").read_bytes() == b"weights"
-
-
-@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "{", None])
-def test_any_other_source_is_loaded_as_it_is(tmp_path, content):
-    if content is not None:
-        (tmp_path / "config.json").write_text(content, encoding="utf-8")
-    with native(str(tmp_path)) as source:
-        assert source == str(tmp_path)
-
-
-def test_a_folder_is_fetched_from_where_it_is(checkpoint):
-    assert fetch(checkpoint) == fetch(str(checkpoint)) == checkpoint
-    with pytest.raises(MarError, match=r"Cannot download org/not-here \(.*give the folder"):
-        fetch("org/not-here")

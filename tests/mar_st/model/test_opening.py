@@ -10,12 +10,9 @@ from sentence_transformers.base.modules import Normalize
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
-from mar_st.mining.retrievers import Dense
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.opening import has_routes, open_model
-from mar_st.online.torch_encoder import TorchEncoder
-from mar_st.spaces.space import open_teacher
 
 TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked in ("怎么治", "吃什么好", "会好吗")]
 
@@ -57,34 +54,12 @@ def test_models_with_lookup_encoders_open_without_trust_remote_code(request, exp
     np.testing.assert_allclose(model.encode_query(TEXTS), expected, atol=1e-6)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["routed", "plain"])
-def test_models_with_lookup_encoders_teach_mine_and_serve(request, expected, tmp_path, kind):
-    folder = str(request.getfixturevalue(kind))
-    np.testing.assert_allclose(TorchEncoder.open(folder).encode(TEXTS), expected, atol=1e-6)
-    teacher = open_teacher(folder, tmp_path / "store")
-    np.testing.assert_allclose(teacher.encode(TEXTS, "query"), expected, atol=1e-6)
-    documents = TorchEncoder.open(folder, side="document").encode(TEXTS)
-    np.testing.assert_allclose(documents, open_model(folder, device="cpu").encode_document(TEXTS), atol=1e-5)
-    dense = Dense(folder, store=tmp_path / "mined")
-    dense.prepare(TEXTS, TEXTS)
-    scores = dense.score(range(len(TEXTS)), [np.arange(len(TEXTS))] * len(TEXTS))
-    np.testing.assert_allclose(np.stack(scores), expected @ documents.T, atol=1e-4)
-
-
 def test_missing_models_and_query_encoders_are_refused(plain, tmp_path):
     with pytest.raises(MarError, match="without routes: expected a MAR that has the query encoder 'query-2'"):
         open_model(plain, query="query-2")
     (tmp_path / "empty").mkdir()
     with pytest.raises(MarError, match="holds no model"):
         open_model(tmp_path / "empty")
-
-
-@pytest.mark.parametrize("listing", ["{", "[1]", '[{"type": 1}]', '[{"type": "a.Router", "path": "../x"}]'])
-def test_damaged_lists_of_modules_are_refused(tmp_path, listing):
-    (tmp_path / "modules.json").write_text(listing)
-    with pytest.raises(MarError, match=r"modules\.json"):
-        open_model(tmp_path)
 
 
 def test_a_tokenizer_without_a_padding_token_gets_one(encoder_folder, tmp_path):

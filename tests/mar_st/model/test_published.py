@@ -8,14 +8,10 @@ import pytest
 import torch
 from peft import LoraConfig
 from safetensors.torch import save_file
-from transformers import GteForMaskedLM
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.model.encoders import load_encoder
-from mar_st.model.mlm_head import source_head
 from mar_st.model.published import assemble
-from mar_st.planning.backbones import source_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,28 +138,3 @@ def test_an_adapter_may_name_any_folder_as_its_base(repository, mar, tmp_path_fa
 def test_unreachable_hub_name_says_what_to_do():
     with pytest.raises(MarError, match=r"Cannot download PhilipGAQ/CARE-0\.3B-4B .* give the folder"):
         assemble("PhilipGAQ/CARE-0.3B-4B")
-
-
-def test_a_pre_training_checkpoint_in_that_layout_is_a_backbone(repository, mar):
-    folder = repository / "query-encoder"
-    encoder = mar.route_modules("query")[0].model
-    head = GteForMaskedLM(encoder.config).lm_head
-    for parameter in head.parameters():
-        parameter.data.normal_()
-    own = {
-        f"lm_head.{name.replace('layer_norm', 'norm')}": tensor.clone()
-        for name, tensor in head.state_dict().items()
-    }
-    own["lm_head.decoder.weight"] = encoder.get_input_embeddings().weight.detach().clone()
-    _write_new(folder, {**_as_new(encoder.state_dict(), "new."), **own})
-    loaded, *_ = load_encoder(str(folder), "query")
-    for (name, one), two in zip(
-        encoder.state_dict().items(), loaded.model.state_dict().values(), strict=True
-    ):
-        torch.testing.assert_close(one, two, msg=name)
-    loaded_head = source_head(str(folder))
-    assert loaded_head is not None
-    for part in ("dense.weight", "dense.bias", "norm.weight", "norm.bias"):
-        torch.testing.assert_close(loaded_head.state_dict()[part], own[f"lm_head.{part}"])
-    torch.testing.assert_close(loaded_head.bias.data, own["lm_head.decoder.bias"])
-    assert source_shape(str(folder)).config["model_type"] == "gte"

@@ -25,29 +25,6 @@ def test_the_same_texts_give_the_same_tokenizer(role):
     assert first(TEXTS)["input_ids"] == second(TEXTS)["input_ids"]
 
 
-def test_queries_stand_between_cls_and_sep():
-    tokenizer = _train("query")
-    tokens = tokenizer.convert_ids_to_tokens(tokenizer("头疼吃药")["input_ids"])
-    assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]")
-    assert "".join(tokens[1:-1]) == "头疼吃药"
-    assert tokenizer.cls_token_id == tokenizer("头疼")["input_ids"][0]
-
-
-def test_documents_end_with_eos():
-    tokenizer = _train("document")
-    tokens = tokenizer.convert_ids_to_tokens(tokenizer("头疼吃药")["input_ids"])
-    assert "".join(tokens[:-1]) == "头疼吃药"
-    assert tokens[-1] == tokenizer.eos_token == "[EOS]"
-    cut = tokenizer("头疼吃药" * 20, truncation=True, max_length=8)["input_ids"]
-    assert len(cut) == 8
-    assert cut[-1] == tokenizer.eos_token_id
-
-
-def test_white_space_takes_no_tokens():
-    tokenizer = _train()
-    assert tokenizer("头疼\n 吃\t药　")["input_ids"] == tokenizer("头疼吃药")["input_ids"]
-
-
 def test_text_is_normalised():
     tokenizer = _train()
     assert tokenizer("２５０ＭＧ")["input_ids"] == tokenizer("250mg")["input_ids"]
@@ -77,11 +54,6 @@ def test_vocabulary_is_bounded_but_holds_every_character():
         assert characters <= set(tokenizer.get_vocab())
         assert len(tokenizer) == max(size, len(characters) + len(SPECIAL_TOKENS))
     assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3, 4]
-
-
-def test_unknown_characters_are_unk():
-    tokenizer = _train()
-    assert tokenizer("龘")["input_ids"][1:-1] == [tokenizer.unk_token_id]
 
 
 @pytest.mark.parametrize("role", ["query", "document"])

@@ -176,17 +176,6 @@ def test_both_encoders_of_a_mar_can_be_trimmed(tmp_path):
         trim(tmp_path / "mar", tmp_path / "none", keep=300, texts=OURS, routes=["queries"])
 
 
-def test_equal_input_gives_equal_files(tmp_path):
-    folder = encoder_folder(tmp_path / "full")
-    for name in ("a", "b"):
-        trim(folder, tmp_path / name, keep=90, texts=OURS)
-    names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "b").iterdir())
-    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
-    (done,) = trim(tmp_path / "a", tmp_path / "c", keep=85, texts=OURS)  # and again
-    assert done.pieces == (90, 85)
-
-
 def test_what_cannot_be_trimmed_is_refused(tmp_path):
     folder = encoder_folder(tmp_path / "full")
     project = tmp_path / "project"
