@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import Field
@@ -21,7 +21,10 @@ from medteb_mteb.editions import (
     write_manifest,
 )
 
-__all__ = ["edition_app", "resolve"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["WriteSettings", "edition_app", "resolve", "write"]
 
 
 def resolve(name_or_folder: str) -> Edition:
@@ -47,11 +50,19 @@ def list_all(settings: ListSettings) -> list[dict[str, Any]]:
 
 
 def _listed(editions: list[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{one['task']}  {one['name']} {one['version']}  {one['digest'][:12]}  "
-        f"{', '.join(f'{count} {kind}' for kind, count in one['counts'].items())}  {one['path']}"
-        for one in editions
-    )
+    lines = []
+    for one in editions:
+        counts = ", ".join(f"{count} {kind}" for kind, count in one["counts"].items())
+        named = f"{one['task']}  {one['name']} {one['version']}  {one['digest'][:12]}"
+        lines.append(f"{named}  {counts}  {one['path']}")
+    return _printable(lines)
+
+
+def _printable(lines: Iterable[str]) -> str:
+    """Return lines of an edition of unknown origin without characters that control a terminal."""
+    from mar_st.files import printable  # lazy: numpy
+
+    return "\n".join(map(printable, lines))
 
 
 class ShowSettings(Settings):
@@ -75,7 +86,7 @@ def _shown(content: dict[str, Any]) -> str:
     files = [f"{one['sha256'][:12]}  {one['bytes']:>10}  {name}" for name, one in content["files"].items()]
     about = {key: value for key, value in content.items() if key not in ("files", "path")}
     text = yaml.safe_dump(about, allow_unicode=True, sort_keys=False).rstrip()
-    return "\n".join([text, f"In {content['path']}, as the manifest says:", *files])
+    return _printable([*text.split("\n"), f"In {content['path']}, as the manifest says:", *files])
 
 
 class WriteSettings(Settings):

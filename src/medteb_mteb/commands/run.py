@@ -246,15 +246,30 @@ class _Runner:
                 result = self._saved(task)
                 if result is not None:
                     self._say(f"{name}: {result.get_score():.4f} (saved before)")
-                elif (result := self._evaluated(_fresh(task))) is None:
-                    continue
+                else:
+                    fresh = _fresh(task)
+                    if not self._loaded(fresh):
+                        self._say(f"{name}: left out, see below")
+                        continue
+                    if not self._ready():
+                        break
+                    result = self._evaluated(fresh)
                 entries.append(self._entry(task, result))
             except Exception as error:  # one failing task must not lose the others
                 self.outcome.errors.append(f"{self.label} on {name}: {_one_line(error)}")
                 self._say(f"{name}: failed, see below")
-                if self.model is None and result is None and task.data_loaded:
-                    break  # the model cannot be loaded
         return entries
+
+    def _ready(self) -> bool:
+        """Load the model if it is not; without a model the other tasks are not tried."""
+        from medteb_mteb.abstasks import finite  # lazy: mteb
+
+        if self.model is None:
+            try:
+                self.model = finite(self.meta.load_model(device=self.settings.device))
+            except Exception as error:  # its files may be damaged in many ways
+                self.outcome.errors.append(f"{self.label}: the model cannot be loaded: {_one_line(error)}")
+        return self.model is not None
 
     def _say(self, text: str) -> None:
         typer.echo(f"{self.label}  {text}", err=True)
@@ -292,14 +307,11 @@ class _Runner:
             return None
         return saved
 
-    def _evaluated(self, task: AbsTask) -> TaskResult | None:
-        """Evaluate a task and save everything about it; None if its data are not available."""
+    def _evaluated(self, task: AbsTask) -> TaskResult:
+        """Evaluate a loaded task and save everything about it."""
         from mteb.results import TaskResult  # lazy: mteb
 
         name = task.metadata.name
-        if not self._loaded(task):
-            self._say(f"{name}: left out, see below")
-            return None
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
             predictions = Path(scratch) / task.prediction_file_name
@@ -337,10 +349,6 @@ class _Runner:
         """Run one loaded task: mteb would unload data that it has loaded, and the items need them."""
         import mteb  # lazy: mteb
 
-        from medteb_mteb.abstasks import finite  # lazy: mteb
-
-        if self.model is None:
-            self.model = finite(self.meta.load_model(device=self.settings.device))
         bars = sys.stderr.isatty()
         outcome = mteb.evaluate(
             self.model,
