@@ -10,7 +10,6 @@ from mar_st.data.columns import (
     check_negatives,
     check_share,
     drawn_rows,
-    drawn_share,
     to_dataset,
     with_negatives,
 )
@@ -26,14 +25,13 @@ from mar_st.data.sequences import (
     numbered,
 )
 from mar_st.data.tables import column_texts, dataset_of
-from mar_st.data.texts import read_texts
+from mar_st.data.texts import read_texts, texts_by_id
 from mar_st.data.training import (
     Source,
     data_digest,
     read_source,
     read_triples,
     source_digest,
-    texts_by_id,
     vocabulary_cut,
 )
 
@@ -55,7 +53,6 @@ __all__ = [
     "distinct",
     "distinct_texts",
     "drawn_rows",
-    "drawn_share",
     "hub_dataset",
     "locate",
     "numbered",

@@ -6,7 +6,7 @@ import logging
 import math
 import random
 from array import array
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mar_st.data.sequences import Triple
 
-Row = TypeVar("Row")
 Positives: TypeAlias = Literal["one", "all"]
 
 logger = logging.getLogger(__name__)
@@ -81,13 +80,8 @@ def to_dataset(
     return dataset_of(table_of(drawn, schema, key))
 
 
-def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
-    """Return rows in a share of their number: 0.5 draws half, 2.5 gives each row twice and a half."""
-    return [rows[index] for index in drawn_rows(len(rows), weight, rng).tolist()]
-
-
 def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
-    """Return row numbers in a share, see `drawn_share`.
+    """Return row numbers in a share: 0.5 draws half, 2.5 gives each row twice and a half.
 
     Raises:
         MarError: The share is above 0, but so small that it leaves none of the rows.

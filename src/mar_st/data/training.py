@@ -40,6 +40,7 @@ import xxhash
 from mar_st.data.rows import HUB, hub_dataset, locate, read_rows, row_files
 from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, Triples, batches
 from mar_st.data.tables import table_of
+from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
 from mar_st.files import sha256
 from mar_st.text.texts import join_document
@@ -358,8 +359,8 @@ class _Reader:
         texts = {name: texts_by_id(entry.path, name) for name in ("queries", "corpus")}
 
         def of(name: str, key: Any) -> str:
-            text = texts[name].get(as_id(key) or "", "")
-            if not text.strip():
+            text = texts[name].get(as_id(key) or "")
+            if text is None:
                 raise MarError(f"{key!r} is not an _id of a text in {name}.jsonl.")
             return text
 
@@ -442,24 +443,6 @@ class _Reader:
             return join_document({"text": row["text"], "title": row.get("title") or ""})
 
         yield from self._rows(make)
-
-
-def texts_by_id(source: str | Path, table: str) -> dict[str, str]:
-    """Return the texts of `corpus` or `queries` in a folder by `_id` (or `id`), titles before their texts."""
-    texts: dict[str, str] = {}
-
-    def make(row: Row) -> None:
-        values = row.values
-        key, text = as_id(values.get("_id", values.get("id"))), values.get("text")
-        if key is None or not isinstance(text, str):
-            raise MarError(f"needs an '_id' and a 'text'; has {sorted(values)}.")
-        if key in texts:
-            raise MarError(f"the _id {key!r} occurs twice; each text needs its own.")
-        texts[key] = join_document({"text": text, "title": values.get("title") or ""})
-
-    for _ in read_rows(source, make, table=table):
-        pass
-    return texts
 
 
 def is_column(name: str) -> bool:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from mar_st.data import locate, read_rows
+from mar_st.data import locate, read_rows, texts_by_id
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores
 from mar_st.options import Settings
-from mar_st.text.texts import join_document
-from mar_st.text.values import as_grade, as_id, as_number, as_text, is_document
+from mar_st.text.values import as_grade, as_id, as_number, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -164,7 +163,7 @@ def _type(folder: Path, task: Task) -> TaskType:
 
 def _read_retrieval(folder: Path, split: str, kind: TaskType) -> dict[str, Any]:
     """Read `corpus`, `queries`, `qrels/SPLIT`; for reranking `top_ranked`, to which the corpus is cut."""
-    corpus, queries = _texts(folder, "corpus"), _texts(folder, "queries")
+    corpus, queries = texts_by_id(folder, "corpus"), texts_by_id(folder, "queries")
     judged: set[tuple[str, str]] = set()
     qrels: dict[str, dict[str, int]] = {}
 
@@ -196,27 +195,6 @@ def _read_retrieval(folder: Path, split: str, kind: TaskType) -> dict[str, Any]:
         corpus = {document: text for document, text in corpus.items() if document in used}
     scored = {query: queries[query] for query in qrels}
     return {"queries": scored, "corpus": corpus, "qrels": qrels, "candidates": candidates}
-
-
-def _texts(folder: Path, table: str) -> dict[str, str]:
-    """Return the texts by id; with the titles of a corpus, which queries do not have."""
-    texts: dict[str, str] = {}
-
-    def make(row: Row) -> None:
-        values = row.values
-        key, text = as_id(values.get("_id", values.get("id"))), values.get("text")
-        title = (values.get("title") or "") if table == "corpus" else ""
-        if key is None or not isinstance(text, str) or not isinstance(title, str):
-            raise MarError(f"needs '_id' and 'text', strings that are not empty; has {sorted(values)}.")
-        if not is_document(text, title):
-            raise MarError(f"the text of {key!r} is empty.")
-        if key in texts:
-            raise MarError(f"the id {key!r} occurs twice.")
-        texts[key] = join_document({"title": title, "text": text})
-
-    for _ in read_rows(folder, make, table=table):
-        pass
-    return texts
 
 
 def _candidates(folder: Path, queries: Container[str], corpus: Container[str]) -> dict[str, list[str]]:

@@ -16,7 +16,6 @@ from mar_st.data import (
     column_texts,
     dataset_of,
     distinct_texts,
-    drawn_share,
     numbered,
     to_dataset,
     with_negatives,
@@ -100,14 +99,6 @@ def test_texts_of_a_column_follow_the_rows_of_the_dataset():
 def test_gathered_documents_are_null_only_where_there_is_none():
     texts = Texts.of(["甲", "", "丙"]).select(np.array([2, 1, 0]))
     assert texts.gathered(np.array([0, NO_TEXT, 1, 2])).to_pylist() == ["丙", None, "", "甲"]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0, 2.4])
-def test_a_share_holds_every_row_as_often_as_its_whole_part(share):
-    rows = list("abcde")
-    drawn = drawn_share(rows, share, random.Random(3))
-    assert len(drawn) == round(share * len(rows))
-    assert all(int(share) <= drawn.count(row) <= int(share) + 1 for row in rows)
 
 
 def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
