@@ -30,7 +30,7 @@ from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, MISGRADED_REASON
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
 from medteb_mteb.curation.judge.material import Material
-from medteb_mteb.curation.judge.plan import Plan
+from medteb_mteb.curation.judge.plan import Plan, RequestPlan
 from medteb_mteb.curation.judge.store import Grade, Grades
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 from medteb_mteb.curation.llm import INTERRUPTED, Asker, Journal, ask_all
@@ -51,8 +51,8 @@ PAIRS_PER_WRITE = 512
 class _JudgeAsker(Asker):
     """Sends one judge the requests of a plan; passages without a grade are asked for again alone, once."""
 
-    def __init__(self, plan: Plan, judge: Judge, bar: tqdm[Any]) -> None:
-        super().__init__(judge)
+    def __init__(self, plan: RequestPlan, bar: tqdm[Any]) -> None:
+        super().__init__(plan.judge)
         self.plan, self.bar = plan, bar
         self.grades = 0
         self.failed: Counter[str] = Counter()
@@ -148,7 +148,11 @@ def grade_pools(
         judge.key()
     with Journal(journal) as opened:
         grades = Grades(opened)
-        plans = [Plan(one, judges, material, grades, retry_failed=retry_failed) for one in judges.judges]
+        kinds = [RequestPlan if isinstance(one, Judge) else Plan for one in judges.judges]
+        plans = [
+            kind(one, judges, material, grades, retry_failed=retry_failed)
+            for kind, one in zip(kinds, judges.judges, strict=True)
+        ]
         askers = _ask(plans, opened, "judge", show_progress)
         for asker in askers:
             asker.finish()
@@ -200,7 +204,7 @@ def _ask(plans: Sequence[Plan], journal: Journal, title: str, show_progress: boo
         for plan in plans:
             if isinstance(plan.judge, LearnedJudge):
                 _grade(plan, plan.judge, bar)
-        askers = [_JudgeAsker(plan, plan.judge, bar) for plan in plans if isinstance(plan.judge, Judge)]
+        askers = [_JudgeAsker(plan, bar) for plan in plans if isinstance(plan, RequestPlan)]
         ask_all(askers, journal)
     return askers
 
@@ -220,7 +224,7 @@ def _grade(plan: Plan, judge: LearnedJudge, bar: tqdm[Any]) -> None:
         bar.update(len(chunk))
 
 
-def _check_of(plan: Plan) -> Plan | None:
+def _check_of(plan: RequestPlan) -> RequestPlan | None:
     """Return the requests that show a judge its positives again; `None` without any.
 
     An instruction that matches no pattern and affects no other passage leaves the control passages' grades
@@ -244,8 +248,8 @@ def _check_of(plan: Plan) -> Plan | None:
         dict(sorted(pools.items())),
         {},
     )
-    plan = Plan(plan.judge, plan.judges, checked, plan.grades, retry_failed=plan.retry_failed)
-    return plan if positives else None
+    check = RequestPlan(plan.judge, plan.judges, checked, plan.grades, retry_failed=plan.retry_failed)
+    return check if positives else None
 
 
 def _raised(checks: Iterable[Plan]) -> frozenset[bytes]:
@@ -272,10 +276,10 @@ def _rows(
         by_judge: dict[str, dict[str, Grade]] = {}
         for plan in ordered:
             keys = {name: key for name in documents for key in plan.keys(query, [name])}
-            stored = plan.grades.get(list(dict.fromkeys(keys.values())))
-            by_judge[plan.judge.name] = {n: stored[key] for n, key in keys.items() if key in stored}
+            known = plan.grades.get(list(dict.fromkeys(keys.values())))
+            by_judge[plan.judge.name] = {n: known[key] for n, key in keys.items() if key in known}
         for document in documents:
-            judgements = {name: stored.get(document) for name, stored in by_judge.items()}
+            judgements = {name: known.get(document) for name, known in by_judge.items()}
             reasons = {one.reason for one in judgements.values() if one is not None}
             evidence = {
                 "text": document in material.suspects,

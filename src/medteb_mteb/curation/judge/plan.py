@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.material import Material, QueryGroup
     from medteb_mteb.curation.judge.store import Grade, Grades
 
-__all__ = ["PASSAGE_TOKENS", "PROMPT_TOKENS", "Counts", "Plan", "Task"]
+__all__ = ["PASSAGE_TOKENS", "PROMPT_TOKENS", "Counts", "Plan", "RequestPlan", "Task"]
 
 #: Tokens of a prompt without its texts, and of the delimiters and the key of a passage.
 PROMPT_TOKENS = render("", (), request=b"", tags=True)[0].tokens[0]
@@ -104,6 +104,12 @@ class Plan:
         self.counts.judgements += len(keys)
         self.counts.known += len(keys) - len(missing)
         return missing, {key: stored[key] for key in missing if key in stored}
+
+
+class RequestPlan(Plan):
+    """The requests to an LLM; arguments as of `Plan`."""
+
+    judge: Judge
 
     def orders(self, *, store: bool = True) -> Iterator[Order]:
         """Yield all requests, query by query; `counts` is complete after the last one.

@@ -11,7 +11,7 @@ from mar_st.options import Argument, FromFile
 from medteb_mteb.curation.judge.judges import Judge, Judges
 from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS, Plan
+from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS, RequestPlan
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
 from medteb_mteb.curation.judge.store import Grades
 from medteb_mteb.curation.llm import Journal
@@ -110,7 +110,9 @@ def _counted(settings: JudgeSettings) -> list[Estimate]:
     estimates = []
     with Journal(settings.answers, write=False) as journal:
         for one in _llms(settings):
-            plan = Plan(one, settings.judges, material, Grades(journal), retry_failed=settings.retry_failed)
+            plan = RequestPlan(
+                one, settings.judges, material, Grades(journal), retry_failed=settings.retry_failed
+            )
             tokens = [order.prompt.tokens for order in plan.orders(store=False)]
             tokens_in, tokens_out = sum(each for each, _ in tokens), sum(each for _, each in tokens)
             known, wanted = plan.counts.known, plan.counts.judgements

@@ -99,7 +99,7 @@ class Grades:
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Grade]:
         """Return the stored judgements among some keys."""
-        found = {}
+        found: dict[bytes, Grade] = {}
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             part = keys[start : start + _KEYS_PER_QUERY]
             query = f"SELECT * FROM grades WHERE key IN ({', '.join('?' * len(part))})"  # noqa: S608

@@ -264,10 +264,10 @@ class Client:
         choices = content.get("choices")
         if not isinstance(choices, list) or not choices:
             error = _object(content.get("error") or content.get("base_resp") or content)  # MiniMax
-            message = str(error.get("message") or error.get("msg") or error.get("status_msg") or "")
+            words = str(error.get("message") or error.get("msg") or error.get("status_msg") or "")
             code = error.get("code") or error.get("status_code")
-            if _filtered(code, message) or _ACCOUNT_WORDS.search(f"{code} {message}"):
-                return self._status(400, code, message, prompt)
+            if _filtered(code, words) or _ACCOUNT_WORDS.search(f"{code} {words}"):
+                return self._status(400, code, words, prompt)
             raise _Broken("garbage-no-choices")
         choice = _object(choices[0])
         message = _object(choice.get("message"))
@@ -277,8 +277,12 @@ class Client:
         text = _text(message, cut=ending == "cut")
         usage = _object(content.get("usage"))
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        estimated = not all(type(count) is int and 0 <= count <= MAX_TOKEN_COUNT for count in counts)
-        tokens_in, tokens_out = (prompt.tokens[0], tokens_of(text)) if estimated else counts
+        tokens_in, tokens_out = (
+            count if type(count) is int and 0 <= count <= MAX_TOKEN_COUNT else None for count in counts
+        )
+        estimated = tokens_in is None or tokens_out is None
+        if tokens_in is None or tokens_out is None:
+            tokens_in, tokens_out = prompt.tokens[0], tokens_of(text)
         model, fingerprint = (str(content.get(name) or "") for name in ("model", "system_fingerprint"))
         return Answer(text, ending, tokens_in, tokens_out, estimated, model, fingerprint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sized
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -174,7 +175,7 @@ def generate(
         MarError: The LLM's key or the openai package is missing, or the journal cannot be used.
         KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
     """
-    total = len(prompts) if hasattr(prompts, "__len__") else None
+    total = len(prompts) if isinstance(prompts, Sized) else None
     with (
         Journal(journal) as opened,
         tqdm(total=total, desc=name, unit="answers", disable=not show_progress) as bar,

@@ -153,7 +153,8 @@ def _repaired(text: str) -> Members:
         value = repair_json(piece, return_objects=True, skip_json_loads=True)
     except Exception as error:  # after a bug of the library the text only counts as unreadable
         raise Rejected("no-json") from error
-    keys = [] if not isinstance(value, dict) else list(value)
-    if not keys or any(len(re.findall(rf"{re.escape(key)}[\"'“”\s*`]*[:：]", piece)) > 1 for key in keys):
+    if not isinstance(value, dict) or any(
+        len(re.findall(rf"{re.escape(key)}[\"'“”\s*`]*[:：]", piece)) > 1 for key in value
+    ):
         raise Rejected("no-json")
-    return Members((key, value[key]) for key in keys)
+    return Members(value.items())

@@ -5,14 +5,25 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_FORMS", "FORMS", "Form", "Language", "draw_forms", "form_problem", "size", "written_in"]
+__all__ = [
+    "DEFAULT_FORMS",
+    "FORMS",
+    "LANGUAGES",
+    "Form",
+    "Language",
+    "draw_forms",
+    "form_problem",
+    "size",
+    "written_in",
+]
 
 Language = Literal["zh", "en"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
 _LATIN = re.compile(r"[A-Za-z]")

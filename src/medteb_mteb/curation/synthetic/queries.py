@@ -18,7 +18,7 @@ from medteb_mteb.curation.llm.step import WriterSettings, check_key
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
-from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, FORMS, Language, draw_forms
+from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, FORMS, LANGUAGES, Language, draw_forms
 from medteb_mteb.curation.synthetic.query_prompt import QUERIES_KEY, query_prompt, query_version
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
@@ -196,5 +196,5 @@ SYNTHESIZE_QUERIES = Step(
     result_file="pairs.jsonl",
     trains=True,
     asks=True,
-    version=" ".join(map(query_version, ("zh", "en"))),
+    version=" ".join(map(query_version, LANGUAGES)),
 )

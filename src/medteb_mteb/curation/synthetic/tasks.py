@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from medteb_mteb.curation.llm.step import WriterSettings, check_key
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
-from medteb_mteb.curation.synthetic.forms import Language
+from medteb_mteb.curation.synthetic.forms import LANGUAGES, Language
 from medteb_mteb.curation.synthetic.grid import draw
 from medteb_mteb.curation.synthetic.task_prompts import (
     EXAMPLE_TASKS,
@@ -158,7 +158,7 @@ def _take(
     checks = [ExampleCheck(task, settings.language) for task in tasks]
     triples = []
     for number, constraints, prompt in drawn:
-        row = {"instruction": tasks[number], "constraints": constraints.to_json()}
+        row: dict[str, Any] = {"instruction": tasks[number], "constraints": constraints.to_json()}
         example = generation.answers.get(prompt.key)
         if example is None:
             rows.add("failed", {**row, "reason": generation.failed[prompt.key]})
@@ -213,5 +213,5 @@ SYNTHESIZE_TASKS = Step(
     check=check_key,
     result_file="triples.jsonl",
     trains=True,
-    version=" ".join(f"{brainstorm_version(one)} {example_version(one)}" for one in ("zh", "en")),
+    version=" ".join(f"{brainstorm_version(one)} {example_version(one)}" for one in LANGUAGES),
 )

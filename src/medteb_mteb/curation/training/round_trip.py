@@ -141,8 +141,8 @@ class _Filter:
                 counts.update(f"rank {k}" for k in RANK_CUTOFFS if rank is not None and rank <= k)
             if leaks or rank is None or rank > (self.rules.consistent or 0):
                 reason = TEST_QUERY if leaks else NOT_FOUND if rank is None else BEYOND_DEPTH
-                row = {"query": triple.query, "positive": text, "rank": None if leaks else rank}
-                self.rows.drop(row, reason)
+                found = None if leaks else rank
+                self.rows.drop({"query": triple.query, "positive": text, "rank": found}, reason)
             else:
                 kept[text] = rank
         if not kept:
