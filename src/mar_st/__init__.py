@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.index import Index, Searcher, build_index
     from mar_st.lookup import fit_lookup
     from mar_st.mining import mine
-    from mar_st.model.family import add_query_encoder, query_encoders, remove_query_encoder
+    from mar_st.model.family import add_query_encoder, query_encoders
     from mar_st.model.mar import MAR
     from mar_st.model.published import assemble
     from mar_st.online import MicroBatcher, load_query_encoder
@@ -43,7 +43,6 @@ _HOMES = {
     "load_recipe": "mar_st.recipes.load",
     "mine": "mar_st.mining",
     "query_encoders": "mar_st.model.family",
-    "remove_query_encoder": "mar_st.model.family",
     "train": "mar_st.runs.train",
 }
 
@@ -66,7 +65,6 @@ __all__ = [
     "load_recipe",
     "mine",
     "query_encoders",
-    "remove_query_encoder",
     "train",
 ]
 

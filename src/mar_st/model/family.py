@@ -9,7 +9,6 @@ configuration: plain sentence-transformers does not see them, `MAR` does.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,36 +82,6 @@ def add_query_encoder(
     listing["types"] |= module_types
     listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    _renew_digests(root)
-
-
-def remove_query_encoder(folder: str | Path, name: str) -> None:
-    """Remove a query encoder from a saved MAR, in place; the other encoders are not changed.
-
-    The list of encoders is written first, so a process that is killed leaves a folder that loads without it.
-
-    Args:
-        folder: A saved MAR.
-        name: Name of the encoder; not `query`, which is used if none is named.
-
-    Raises:
-        MarError: The folder has no such encoder, or it is `query`.
-    """
-    root = Path(folder)
-    names = query_encoders(root)
-    if name not in names or name == "query":
-        others = ", ".join(other for other in names if other != "query") or "none"
-        raise MarError(f"{root} has no query encoder {name!r} that can be removed; it has {others}.")
-    for router in routers(root):
-        listing = read_router(router)
-        removed = listing["structure"].pop(name, [])
-        used = {key for keys in listing["structure"].values() for key in keys}
-        removed = [key for key in removed if key not in used]
-        for key in removed:
-            listing["types"].pop(key)
-        write_router(router, listing)
-        for key in removed:
-            shutil.rmtree(router / key, ignore_errors=True)
     _renew_digests(root)
 
 

@@ -19,7 +19,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import load_saved
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
-from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
+from mar_st.modules import OWN_MODULES, arrange, is_truncation, route_chain, truncation
 from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.text.texts import join_document
 
@@ -74,7 +74,7 @@ class MAR(SentenceTransformer):
                 if isinstance(module, Dense) and weights:
                     module.to(weights[0].dtype)
                 if is_truncation(module):
-                    restore(module)
+                    module.requires_grad_(False)
             sized: list[Any] = [m for m in (encoder, *rest) if hasattr(m, "get_embedding_dimension")]
             widths[name] = sized[-1].get_embedding_dimension()
         if len(set(widths.values())) > 1:

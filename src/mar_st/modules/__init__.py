@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "INERT_SCALE": "cut",
     "OWN_MODULES": "own",
     "arrange": "arrangement",
     "is_truncation": "cut",
     "module_class": "own",
-    "restore": "cut",
     "route_chain": "arrangement",
     "truncation": "cut",
 }

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from mar_st.modules.cut import INERT_SCALE, is_inert, is_truncation, truncation
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,9 +45,6 @@ def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
 def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> list[nn.Module]:
     """Return top-level modules that compute the given routes and keep their dtypes in every loader.
 
-    A cut between the pooling and a normalisation becomes inert (see `mar_st.modules.cut`); vectors
-    change only by rounding.
-
     Args:
         chains: Modules of every route, in order; those of `document` may end in linear layers.
         default_route: Route for texts without a role; with `None`, `encode` without a task raises an error.
@@ -59,7 +54,9 @@ def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None
     tails: dict[str, list[nn.Module]] = {}
     for name, chain in ordered.items():
         start = _start_of_tail(chain, keep_dense=name != "document")
-        heads[name], tails[name] = chain[:start], _inert(chain[start:])
+        # A separate normalisation for each route: a router saves a shared module only once.
+        tail = [Normalize() if isinstance(module, Normalize) else module for module in chain[start:]]
+        heads[name], tails[name] = chain[:start], tail
     modules: list[nn.Module] = [_router(heads, default_route)]
     if any(isinstance(module, Dense) for tail in tails.values() for module in tail):
         modules.append(_router(tails, default_route))
@@ -76,23 +73,6 @@ def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
         if index and (isinstance(module, Normalize) or (isinstance(module, Dense) and not keep_dense)):
             return index
     return len(chain)
-
-
-def _inert(tail: Sequence[Any]) -> list[nn.Module]:
-    """Return a route's tail in which cuts before a normalisation are inert, between two normalisations."""
-    modules: list[nn.Module] = []
-    for index, module in enumerate(tail):
-        followed = index + 1 < len(tail) and isinstance(tail[index + 1], Normalize)
-        if followed and is_truncation(module) and not is_inert(module):
-            if not (modules and isinstance(modules[-1], Normalize)):
-                modules.append(Normalize())
-            cut = truncation(module.in_features, module.out_features, scale=INERT_SCALE)
-            modules.append(cut.to(module.linear.weight))
-        elif isinstance(module, Normalize):
-            modules.append(Normalize())  # a separate one: a router saves a shared module only once
-        else:
-            modules.append(module)
-    return modules
 
 
 def _router(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> Router:

@@ -15,12 +15,12 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import INERT_SCALE, is_truncation, truncation
+from mar_st.modules import is_truncation, truncation
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]
@@ -120,7 +120,7 @@ def old_form(query_source, document_source):
 
 
 @pytest.mark.thorough
-def test_the_stock_trainer_leaves_the_cut_unchanged(query_source, document_source, tmp_path):
+def test_a_model_that_the_stock_trainer_tuned_is_a_mar(query_source, document_source, tmp_path):
     build(query_source, document_source, torch.float32, torch.float32).save_pretrained(str(tmp_path / "mar"))
     model = SentenceTransformer(str(tmp_path / "mar"), device="cpu")
     rows = Dataset.from_dict({"anchor": TEXTS * 4, "positive": [text[::-1] for text in TEXTS] * 4})
@@ -134,17 +134,10 @@ def test_the_stock_trainer_leaves_the_cut_unchanged(query_source, document_sourc
         train_dataset=rows,
         loss=MultipleNegativesRankingLoss(model),
     ).train()  # fmt: skip
-    (cut,) = [module for module in model.modules() if isinstance(module, Dense)]
-    assert is_truncation(cut)
-    assert cut.linear.weight.requires_grad  # a stock loader thaws it
-    drift = (cut.linear.weight / INERT_SCALE - torch.eye(32, 64)).abs().max().item()
-    assert drift < 1e-6
     vectors = model.encode_document(TEXTS)
     model.save_pretrained(str(tmp_path / "tuned"))
-    tuned = MAR.from_pretrained(tmp_path / "tuned", device="cpu")
+    tuned = MAR.from_pretrained(tmp_path / "tuned", device="cpu")  # its cut is a linear layer like others
     np.testing.assert_allclose(tuned.encode_corpus(TEXTS), vectors, atol=1e-5)
-    (cut,) = [module for module in tuned.route_modules("document") if is_truncation(module)]
-    assert torch.equal(cut.linear.weight, INERT_SCALE * torch.eye(32, 64))
     start = MAR.from_pretrained(tmp_path / "mar", device="cpu")
     assert np.abs(start.encode_corpus(TEXTS) - vectors).max() > 1e-3  # the encoders did learn
 

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
-from mar_st.modules import INERT_SCALE, is_truncation, truncation
+from mar_st.modules import truncation
 from mar_st.modules.arrangement import arrange, route_chain
 
 
@@ -71,17 +71,6 @@ def test_only_layers_behind_the_document_encoder_leave_the_first_router():
     assert list(first.sub_modules["query"]) == query[:2]
     assert list(first.sub_modules["document"]) == document[:1]
     assert second.sub_modules["document"][0] is document[1]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_cut_before_a_normalisation_becomes_inert_in_its_dtype(dtype):
-    cut = truncation(8, 4).to(dtype)
-    chain = [dense(3, 8), cut, Normalize()]
-    tail = arrange({"query": [dense(3, 4), Normalize()], "document": chain}, None)[1].sub_modules["document"]
-    assert [type(module) for module in tail] == [Normalize, Dense, Normalize]
-    assert is_truncation(tail[1])
-    assert torch.equal(tail[1].linear.weight, INERT_SCALE * torch.eye(4, 8, dtype=dtype))
-    assert torch.equal(cut.linear.weight, torch.eye(4, 8, dtype=dtype))  # the given module is not changed
 
 
 def test_routes_share_no_module_of_the_second_router():

@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import INERT_SCALE, truncation
+from mar_st.modules import truncation
 from mar_st.spaces.encoders import (
     copied,
     cut_to_layers,
@@ -120,7 +120,7 @@ def test_a_copy_gives_the_directions_of_the_teachers_first_dimensions(dim):
 
 def test_a_cut_between_two_normalisations_is_copied_without_its_scale():
     """Alone, vectors of that scale would be too short for the losses."""
-    chain = [*encoder(2), Normalize(), truncation(32, 16, scale=INERT_SCALE), Normalize()]
+    chain = [*encoder(2), Normalize(), truncation(32, 16), Normalize()]
     expected = model_of(encoder(2)).encode(TEXTS)[:, :16]
     np.testing.assert_allclose(model_of(copied(chain, 16)).encode(TEXTS), expected, atol=1e-6)
 
