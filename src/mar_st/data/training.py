@@ -30,6 +30,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,6 @@ from mar_st.text.values import as_id, as_number, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from mar_st.data.rows import Row
     from mar_st.recipes.inputs import VocabularyCut
@@ -96,6 +96,9 @@ INSTRUCTION_TEMPLATE = "<instruct>{instruction}\n<query>"
 
 #: Settings of a data entry that decide which rows are read from its files.
 CONTENT_SETTINGS = {"form", "columns", "where", "limit", "role", "instruction"}
+
+#: Table of a folder that holds the rows of an entry, by its role.
+TABLES = {"query": "queries", "document": "corpus", None: "triples"}
 
 #: Reason why a negative is left out.
 FALSE_NEGATIVES = "negatives that answer their query"
@@ -154,8 +157,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     reader = _Reader(entry)
     form = entry.form if entry.form != "auto" else reader.form()
     schema = TEXTS_SCHEMA if form == "texts" else TRIPLES_SCHEMA
-    large = sum(file.stat().st_size for file in _files(entry)) >= MAPPED_BYTES
-    key = data_digest(entry) if large else None
+    key = data_digest(entry) if _size(entry) >= MAPPED_BYTES else None
     read = {
         "triples": reader.triples, "scored-pairs": lambda: reader.pairs("score"), "nli": reader.nli,
         "labelled-pairs": lambda: reader.pairs("label"), "texts": reader.texts,
@@ -175,11 +177,15 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
         what = "texts" if form == "texts" else "triples"
         raise MarError(f"{entry.path} holds no {what}{' with ' + condition if condition else ''}.")
-    details: dict[str, Any] = {"form": form, "left_out": dict(reader.left_out), "ignored": reader.ignored}
+    details: dict[str, Any] = {"form": form, "left_out": dict(reader.left_out)}
     if form == "texts":
         return Source(entry, texts=Texts(rows.column("text").chunks), **details)
     triples = Triples(rows, key)
     _check_instructions(entry, triples)
+    first = reader.first if form == "triples" else {}
+    details["ignored"] = {
+        n: whose for n, whose in IGNORED_COLUMNS.items() if first.get(n) not in (None, "", [])
+    }
     return Source(entry, triples=triples, **details)
 
 
@@ -225,13 +231,14 @@ def _key(*content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _files(entry: Data) -> list[Path]:
-    """Return the files of an entry, of triples of ids also the texts."""
+def _size(entry: Data) -> int:
+    """Return the bytes that are read of an entry."""
     if entry.path.startswith(HUB):
-        return []
-    table = {"query": "queries", "document": "corpus", None: "triples"}[entry.role]
-    files = row_files(entry.path, table)
-    return [*files, files[0].with_name("corpus.jsonl")] if _of_ids(entry) else files
+        return int(hub_dataset(entry.path).data.nbytes)
+    files = row_files(entry.path, TABLES[entry.role])
+    if _of_ids(entry):
+        files.append(files[0].with_name("corpus.jsonl"))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _of_ids(entry: Data) -> bool:
@@ -292,7 +299,6 @@ class _Reader:
     def __init__(self, entry: Data) -> None:
         self.entry = entry
         self.left_out: Counter[str] = Counter()
-        self.ignored: dict[str, str] = {}
         for column in entry.columns:
             if column not in KNOWN_COLUMNS and not is_column(column):
                 near = get_close_matches(column, KNOWN_COLUMNS)
@@ -302,20 +308,23 @@ class _Reader:
                     f"{', '.join(KNOWN_COLUMNS)}."
                 )
 
+    @cached_property
+    def first(self) -> dict[str, Any]:
+        """Return the first row that is selected; an empty one if there is none."""
+        return next(_Reader(self.entry)._rows(lambda row: row), {})
+
     def form(self) -> str:
         """Return the kind of data, derived from the columns of the first row."""
         if _of_ids(self.entry):
             return "triples"
-        first = next(self._rows(lambda _, row: row), {})
-        self.left_out.clear()  # only the form was read
-        if "premise" in first:
+        if "premise" in self.first:
             return "nli"
-        if "sentence1" in first:
-            return "scored-pairs" if "score" in first else "labelled-pairs"
+        if "sentence1" in self.first:
+            return "scored-pairs" if "score" in self.first else "labelled-pairs"
         return "triples"
 
-    def _rows(self, make: Callable[[Row, dict[str, Any]], Any]) -> Iterator[Any]:
-        """Yield what a function makes of the selected rows, given the row and its renamed columns."""
+    def _rows(self, make: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
+        """Yield what a function makes of the selected rows, given their renamed columns."""
         entry = self.entry
         theirs = set(entry.columns.values())  # one column may serve twice: a text paired with itself
 
@@ -328,10 +337,9 @@ class _Reader:
                 self.left_out["not selected by 'where'"] += 1
                 return None
             renamed = {column: value for column, value in values.items() if column not in theirs}
-            return make(row, renamed | {ours: values[column] for ours, column in entry.columns.items()})
+            return make(renamed | {ours: values[column] for ours, column in entry.columns.items()})
 
-        table = {"query": "queries", "document": "corpus", None: "triples"}[entry.role]
-        made = read_rows(entry.path, selected, table=table)
+        made = read_rows(entry.path, selected, table=TABLES[entry.role])
         yield from (one for one in made if one is not None)
 
     def triples(self) -> Iterator[Triple]:
@@ -341,14 +349,7 @@ class _Reader:
             return
         template = INSTRUCTION_TEMPLATE if self.entry.instruction is None else self.entry.instruction
 
-        def make(_: Row, row: dict[str, Any]) -> Triple:
-            if not self.ignored:
-                self.ignored = {
-                    n: whose for n, whose in IGNORED_COLUMNS.items() if row.get(n) not in (None, "", [])
-                }
-            return _triple(row, template)
-
-        yield from self._rows(make)
+        yield from self._rows(lambda row: _triple(row, template))
 
     def _triples_of_ids(self) -> Iterator[Triple]:
         entry = self.entry
@@ -381,7 +382,7 @@ class _Reader:
     def pairs(self, label: str) -> Iterator[Triple]:
         """Yield the triples of pairs with a score or a label."""
 
-        def judged(_: Row, row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool]:
+        def judged(row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool]:
             first, second = as_text(row.get("sentence1")), as_text(row.get("sentence2"))
             score = as_number(row.get(label))
             if first is None or second is None or score is None:
@@ -398,7 +399,7 @@ class _Reader:
     def nli(self) -> Iterator[Triple]:
         """Yield the triples of premises and hypotheses."""
 
-        def judged(_: Row, row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool] | None:
+        def judged(row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool] | None:
             premise, hypothesis = as_text(row.get("premise")), as_text(row.get("hypothesis"))
             label = NLI_LABELS.get(str(row.get("label")).lower())
             if premise is None or hypothesis is None or label is None:
@@ -437,7 +438,7 @@ class _Reader:
     def texts(self) -> Iterator[str]:
         """Yield single texts."""
 
-        def make(_: Row, row: dict[str, Any]) -> str:
+        def make(row: dict[str, Any]) -> str:
             if as_text(row.get("text")) is None:
                 raise MarError(f"needs a 'text' that is not empty; has {sorted(row)}.")
             return join_document({"text": row["text"], "title": row.get("title") or ""})
