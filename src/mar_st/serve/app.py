@@ -18,7 +18,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from mar_st.errors import MarError
-from mar_st.online.torch_encoder import TorchEncoder
 from mar_st.serve.engine import Encoding, Generations
 from mar_st.serve.guard import RELOAD, ApiError, Guard, as_json, bad, explain
 from mar_st.serve.metrics import Metrics
@@ -83,6 +82,8 @@ def create_app(
     keys, metrics = Keys(settings.api_keys), Metrics()
     generations = Generations(settings, keys, metrics, searcher)
     if documents is None and settings.document_encoder is not None:
+        from mar_st.online.torch_encoder import TorchEncoder  # lazy: torch
+
         documents = TorchEncoder.open(settings.document_encoder, side="document")
     if documents is not None:
         _check_documents(documents, generations.engine)

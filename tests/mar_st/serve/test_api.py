@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -12,9 +14,17 @@ import pytest
 
 from mar_st.index import Searcher
 from mar_st.online import DeadlinePassed
-from mar_st.serve import ServeSettings, create_app
+from mar_st.serve import ServeSettings, create_app, engine
 from tests.mar_st.serve.conftest import Client
-from tests.mar_st.serve.fakes import DIM, DOCUMENTS, KEY, FakeDocumentEncoder, FakeEncoder, vector_of
+from tests.mar_st.serve.fakes import (
+    DIM,
+    DOCUMENTS,
+    KEY,
+    FakeDocumentEncoder,
+    FakeEncoder,
+    make_index,
+    vector_of,
+)
 
 
 def error_of(response):
@@ -326,3 +336,33 @@ def test_an_encoder_of_another_space_is_refused(index):
         create_app(searcher=Searcher.open(index, other))
     with pytest.raises(ValueError, match="--document-encoder"):
         create_app(searcher=Searcher.open(index, FakeEncoder()), documents=other)
+
+
+def test_a_reload_opens_index_and_encoder_again_if_they_changed(tmp_path, monkeypatch):
+    first, second = (make_index(tmp_path / prefix, prefix=prefix) for prefix in "ab")
+    current = tmp_path / "current"
+    current.symlink_to(first)
+    loaded = []
+    monkeypatch.setattr(engine, "load_query_encoder", lambda *_, **__: loaded.append(1) or FakeEncoder())
+    monkeypatch.setenv("MAR_API_KEYS", KEY)
+    client = Client(create_app(ServeSettings(index=str(current), encoder="fake")))
+    headers = {"x-api-key": KEY}
+
+    def first_id():
+        return client.post("/search", {"query": "头疼"}, headers=headers).json()["hits"][0]["id"][0]
+
+    assert first_id() == "a"
+    current.unlink()
+    assert error_of(client.post("/admin/reload", headers=headers)) == (409, "not_reloaded")
+    assert first_id() == "a"
+    current.symlink_to(second)
+    assert client.post("/admin/reload", headers=headers).json() == {"documents": 6}
+    assert first_id() == "b"
+    assert client.get("/info", headers=headers).json()["generation"] == 2
+    assert len(loaded) == 1
+
+
+def test_the_server_does_not_import_torch():
+    code = "import sys, mar_st.serve.launch; print({'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
