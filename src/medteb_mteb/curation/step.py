@@ -220,7 +220,7 @@ def marked(model: type[BaseModel], kind: type[M]) -> dict[str, M]:
     }
 
 
-def paths_of(settings: StepSettings, name: str) -> list[str]:
+def paths_of(settings: BaseModel, name: str) -> list[str]:
     """Return the paths of an input, none if it is not given."""
     value = getattr(settings, name)
     return [str(one) for one in (value if isinstance(value, list | tuple) else [value]) if one is not None]
@@ -282,15 +282,26 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
 
 def fingerprint(step: Step[S], settings: S) -> str:
     """Return the digest (64 hex digits) of all that the output of a step depends on."""
-    models = [name for field in marked(step.settings, Model) for name in paths_of(settings, field)]
     content = {
         "step": step.name,
         "version": step.version,
         "settings": described(settings),
         "inputs": {name: [digest_of(path) for path in paths_of(settings, name)] for name in step.inputs},
-        "models": {name: digest_of(name) if Path(name).exists() else "" for name in models},
+        "models": {name: digest_of(name) if Path(name).exists() else "" for name in _models(settings)},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _models(settings: BaseModel) -> Iterator[str]:
+    """Yield the names of all models, also those of the settings inside, such as a judge's cross-encoder."""
+    marks = marked(type(settings), Model)
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, BaseModel):
+                yield from _models(one)
+            elif name in marks and one is not None:
+                yield str(one)
 
 
 def described(settings: BaseModel) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 from mar_st.errors import MarError
 from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings, LearnedJudge, load_judges, read_pools
 from medteb_mteb.curation.judge.prompt import prompt_version, render
-from medteb_mteb.curation.step import Volume, perform
+from medteb_mteb.curation.step import Volume, fingerprint, perform
 
 
 def step(source, judges, **settings):
@@ -201,6 +201,17 @@ def test_a_cross_encoder_is_a_judge_beside_llms(make_source, make_server, endpoi
     assert {row["judge"] for row in source.result(name="places")} == {"words"}
     monkeypatch.setattr(Grader, "label", None)  # all grades are in the journal
     assert source.judged(judges, "again", journal="out")["judges"][0]["known"] == 12
+
+
+def test_another_cross_encoder_in_the_same_folder_makes_another_step(tmp_path, make_source):
+    folder = tmp_path / "grader"
+    folder.mkdir()
+    marks = set()
+    for weights in (b"1", b"2"):
+        (folder / "model.safetensors").write_bytes(weights)
+        judges = Judges(judges=[{"name": "learned", "cross_encoder": str(folder)}])
+        marks.add(fingerprint(JUDGE, step(make_source(), judges)))
+    assert len(marks) == 2
 
 
 @pytest.mark.parametrize(
