@@ -2,7 +2,6 @@
 
     python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
     python benchmarks/serve.py --modes soak --minutes 10
-    python benchmarks/serve.py --app mar,routes,connections,stock     # see serve_stock.py, serve_proxy.py
     python benchmarks/serve.py --encoder exported --documents 100000 --queries queries.jsonl
 
 Modes:
@@ -11,7 +10,6 @@ Modes:
     latency     p50 and p99 at 70 % of the saturation, open loop
     soak        the same for --minutes, with the memory of all server processes
     overload    3 x the saturation, open loop: 429s, and p99 of what was accepted
-    silent      --silent connections that say nothing, and searches beside them
 
 Every answer is compared with the one computed in process. One JSON line per mode.
 
@@ -27,7 +25,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,12 +38,10 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parent))
 from measured import apart, machine
 from serve_load import Question, Result, ask_all
-from serve_proxy import BEHIND
 
 ROOT = Path(__file__).parents[1]
 TASK = ROOT / "tasks" / "MedTEBRetrieval"
-APPS = ("mar", "routes", "connections", "stock", *BEHIND)
-MODES = ("saturation", "latency", "soak", "overload", "silent")
+MODES = ("saturation", "latency", "soak", "overload")
 
 
 def main() -> None:
@@ -58,32 +53,23 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--queries", type=Path, default=TASK / "queries.jsonl")
     parser.add_argument("--distinct", type=int, default=300, help="queries that are asked in turn")
-    parser.add_argument("--modes", default="saturation,latency,overload,silent")
+    parser.add_argument("--modes", default="saturation,latency,overload")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--connections", type=int, default=128)
     parser.add_argument(
         "--max-connections", type=int, default=4096, help="of the server; the overload holds up to 4,000"
     )
-    parser.add_argument("--silent", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=10)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--hybrid", action="store_true")
-    parser.add_argument(
-        "--app",
-        default="mar",
-        help=f"what answers: some of {', '.join(APPS)}; see serve_stock.py, serve_proxy.py",
-    )
     parser.add_argument("--split", action="store_true", help="processors of the load apart from the server's")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     if set(modes) - set(MODES):
         parser.error(f"modes are {', '.join(MODES)}")
-    if set(arguments.app.split(",")) - set(APPS):
-        parser.error(f"apps are {', '.join(APPS)}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = arguments.silent + 4096
+    wanted = 8192
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted if hard < 0 else min(wanted, hard)), hard))
     with tempfile.TemporaryDirectory(prefix="serve-bench-") as folder:
         run(arguments, modes, Path(folder))
@@ -98,18 +84,16 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
     common = {
         "machine": machine(), "encoder": arguments.encoder or "mar-mini", "index": arguments.index,
         "documents": arguments.documents, "k": arguments.k, "hybrid": arguments.hybrid,
-        "workers": arguments.workers, "split": arguments.split,
+        "split": arguments.split,
     }  # fmt: skip
     engine, questions = apart(
         in_process, index, encoder, texts, arguments.k, arguments.hybrid, arguments.seconds,
         on=halves(arguments.split)[0],
     )  # fmt: skip
-    for app in arguments.app.split(","):
-        measure(app, index, encoder, modes, engine, questions, common, arguments)
+    measure(index, encoder, modes, engine, questions, common, arguments)
 
 
 def measure(
-    app: str,
     index: str,
     encoder: str,
     modes: list[str],
@@ -118,8 +102,8 @@ def measure(
     common: dict[str, Any],
     arguments: argparse.Namespace,
 ) -> None:
-    """Print the figures of one application."""
-    server = Server(index, encoder, arguments, app)
+    """Print the figures of the server."""
+    server = Server(index, encoder, arguments)
     try:
         ask(server, questions, 8, 2.0)  # warm
         saturated = ask(server, questions, arguments.connections, arguments.seconds)
@@ -142,10 +126,9 @@ def measure(
                     "timeout_ms": 1000 * arguments.timeout,
                     **ask(server, questions, 4000, arguments.seconds, 3 * rate).summary(),
                 },
-                "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
             }[mode]()
             print(
-                json.dumps({"mode": mode, "app": app, **common, **figures, "server_mb": server.memory()}),
+                json.dumps({"mode": mode, **common, **figures, "server_mb": server.memory()}),
                 flush=True,
             )
     finally:
@@ -168,8 +151,8 @@ def export_mini(out: Path) -> Path:
     return out
 
 
-def make_index(folder: Path, encoder: str, documents: int, *, fields: int = 0) -> Path:
-    """An exact index of vectors around those of the packaged documents' first words, with so many fields."""
+def make_index(folder: Path, encoder: str, documents: int) -> Path:
+    """An exact index of vectors around those of the packaged documents' first words."""
     import numpy as np
 
     from mar_st.encode import write_vectors
@@ -194,9 +177,7 @@ def make_index(folder: Path, encoder: str, documents: int, *, fields: int = 0) -
     corpus = folder / "corpus.jsonl"
     with corpus.open("w", encoding="utf-8") as file:
         for name, row in zip(ids, kept, strict=True):
-            number = int(name[1:])
-            metadata = {f"m{place:02}": number % 1000 + place for place in range(fields)}
-            entry = {"_id": name, "title": row.get("title", ""), "text": row["text"], **metadata}
+            entry = {"_id": name, "title": row.get("title", ""), "text": row["text"]}
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
     write_vectors(folder / "vectors", ids, vectors, space=loaded.space)
     build_index(folder / "vectors", folder / "index", corpus=corpus, kind="exact", progress=False)
@@ -267,42 +248,14 @@ def soak(
     }  # fmt: skip
 
 
-def silent(server: Server, questions: list[Question], count: int, seconds: float) -> dict[str, Any]:
-    """Searches on few connections while many others are open and silent."""
-    quiet = []
-    for _ in range(count):
-        one = socket.socket()
-        one.settimeout(5)
-        one.connect(("127.0.0.1", server.port))
-        quiet.append(one)
-    result = ask(server, questions, 4, seconds)
-    closed = 0
-    for one in quiet:
-        one.setblocking(False)
-        try:
-            # Ended connections give what the server said last (408), or nothing.
-            one.recv(1000)
-            closed += 1
-        except BlockingIOError:
-            pass
-        except OSError:
-            closed += 1
-        one.close()
-    return {"silent": count, "closed_by_server": closed, "connections": 4, **result.summary()}
-
-
 class Server:
     """`mar serve` as a process."""
 
-    def __init__(self, index: str, encoder: str, arguments: argparse.Namespace, app: str = "mar") -> None:
-        common = [index, "--encoder", encoder, "--timeout", str(arguments.timeout)]
-        own = ["-m", "mar_st.cli", "serve", "--port", "0"]
-        if most := getattr(arguments, "max_connections", None):
-            own += ["--max-connections", str(most)]
-        script = "serve_proxy.py" if app in BEHIND else "serve_stock.py"
-        other = [str(Path(__file__).with_name(script)), "--app", app]
+    def __init__(self, index: str, encoder: str, arguments: argparse.Namespace) -> None:
+        command = [sys.executable, "-m", "mar_st.cli", "serve", index, "--encoder", encoder, "--port", "0"]
+        command += ["--timeout", str(arguments.timeout), "--max-connections", str(arguments.max_connections)]
         self.process = subprocess.Popen(
-            [sys.executable, *(own if app == "mar" else other), *common],
+            command,
             stdout=subprocess.PIPE, text=True,
             preexec_fn=functools.partial(os.sched_setaffinity, 0, halves(arguments.split)[0]),
         )  # fmt: skip
@@ -315,25 +268,13 @@ class Server:
             raise SystemExit("the server is not ready")
 
     def memory(self) -> float:
-        """Proportional set size of the server and its workers, MB: pages that are shared count once."""
-        total = 0
-        for pid in [self.process.pid, *children(self.process.pid)]:
-            try:
-                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        total += int(line.split()[1])
-            except OSError:
-                continue
-        return round(total / 1024, 1)
+        """Proportional set size of the server, MB."""
+        lines = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines()
+        return round(sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024, 1)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
-
-
-def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.is_file() else []
 
 
 if __name__ == "__main__":

@@ -1,0 +1,97 @@
+"""The example of nginx in front of a real server; ports, names and certificates are replaced."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from mar_st.serve import ServeSettings
+from tests.mar_st.serve.fakes import DOCUMENTS, KEY, Server, make_index
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NGINX, OPENSSL = shutil.which("nginx", path="/usr/sbin:/usr/bin"), shutil.which("openssl")
+NAME = "search.example.org"
+
+
+@pytest.fixture
+def asks(tmp_path, monkeypatch):
+    """A client of the server behind nginx."""
+    if NGINX is None or OPENSSL is None:
+        pytest.skip("this machine has no nginx or no openssl")
+    monkeypatch.setenv("MAR_API_KEYS", KEY)
+    server = Server(make_index(tmp_path / "index"), allow_host=[NAME])
+    subprocess.run(
+        [OPENSSL, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={NAME}",
+         "-keyout", str(tmp_path / "privkey.pem"), "-out", str(tmp_path / "fullchain.pem")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    content = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    for before, after in (
+        ("listen 443 ", f"listen 127.0.0.1:{port} "),
+        ("server 127.0.0.1:8000", f"server {server.url.removeprefix('http://')}"),
+        ("/etc/ssl/mar/", f"{tmp_path}/"),
+    ):
+        assert before in content
+        content = content.replace(before, after)
+    (tmp_path / "mar.conf").write_text(content, encoding="utf-8")
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in kinds)
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off;\npid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{paths}include {tmp_path}/mar.conf;\n}}\n",
+        encoding="utf-8",
+    )
+    nginx = subprocess.Popen([NGINX, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")])
+    headers = {"Host": NAME, "Authorization": f"Bearer {KEY}"}
+    try:
+        with httpx.Client(
+            base_url=f"https://127.0.0.1:{port}", verify=False, headers=headers, timeout=20
+        ) as client:
+            for _ in range(100):
+                try:
+                    client.get("/healthz")
+                    break
+                except httpx.ConnectError:
+                    time.sleep(0.05)
+            yield client
+    finally:
+        nginx.terminate()
+        nginx.wait(20)
+        server.kill()
+
+
+@pytest.mark.slow
+def test_nginx_forwards_requests_and_limits_their_rate(asks):
+    answer = asks.post("/search", json={"query": DOCUMENTS[0], "k": 2})
+    assert answer.json()["hits"][0]["id"] == "d0"
+    assert asks.post("/search", json={"query": "x"}, headers={"Authorization": "no"}).status_code == 401
+    assert "<html" in asks.get("/").text
+    assert asks.get("/info").json()["documents"] == len(DOCUMENTS)
+    for path in ("/metrics", "/admin/reload"):
+        assert asks.get(path).status_code == 404
+    large = asks.post("/search", content=b"x" * (2 << 20), headers={"Content-Type": "application/json"})
+    assert large.status_code == 413
+    statuses = [asks.post("/search", json={"query": "头疼"}).status_code for _ in range(60)]
+    assert set(statuses) == {200, 429}
+    assert asks.get("/healthz").status_code == 200
+
+
+def test_the_examples_fit_the_settings():
+    content = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    defaults = ServeSettings()
+    assert "client_max_body_size 1m;     # --max-body" in content
+    assert defaults.max_body == 1 << 20
+    assert defaults.timeout < 15
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    options = [part for part in compose["services"]["search"]["command"].split() if part.startswith("--")]
+    known = {f"--{name.replace('_', '-')}" for name in ServeSettings.model_fields}
+    assert set(options) <= known
