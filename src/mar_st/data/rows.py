@@ -70,16 +70,16 @@ def read_rows(source: str | Path, make: Callable[[Row], Any] | None = None, *, t
     """
     first, count = "", 0
     for row in _rows(source, table):
-        try:
-            if isinstance(row, MarError):
-                raise row
-            made = row if make is None else make(row)
-        except MarError as error:
-            count += 1
-            first = first or (str(error) if error is row else f"{row.place}: {error}")
-        else:
-            if not count:
-                yield made
+        problem, made = str(row), None
+        if isinstance(row, Row):
+            try:
+                problem, made = "", row if make is None else make(row)
+            except MarError as error:
+                problem = f"{row.place}: {error}"
+        count += bool(problem)
+        first = first or problem
+        if not count:
+            yield made
     if count:
         raise MarError(first if count == 1 else f"{first} ({count:,} rows of {source} are unusable.)")
 

@@ -30,7 +30,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,12 +167,13 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     if false.any():
         reader.left_out[FALSE_NEGATIVES] += int(false.sum())
         key = key and _key(key, "without false negatives")
-        rows = table_of(lambda before=rows: batches(_without(Triples(before), false), schema), schema, key)
+        kept = _without(Triples(rows), false)
+        rows = table_of(lambda: batches(kept, schema), schema, key)
     if entry.limit is not None and len(rows) > entry.limit:
         reader.left_out["beyond the limit"] += len(rows) - entry.limit
         key = key and _key(key, entry.limit, seed)
         drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
-        rows = table_of(lambda before=rows: before.take(pa.array(drawn)).to_batches(), schema, key)
+        rows = table_of(partial(_taken, rows, drawn), schema, key)
     if not len(rows):
         condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
         what = "texts" if form == "texts" else "triples"
@@ -182,7 +183,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         return Source(entry, texts=Texts(rows.column("text").chunks), **details)
     triples = Triples(rows, key)
     _check_instructions(entry, triples)
-    first = reader.first if form == "triples" else {}
+    first: dict[str, Any] = reader.first if form == "triples" else {}
     details["ignored"] = {
         n: whose for n, whose in IGNORED_COLUMNS.items() if first.get(n) not in (None, "", [])
     }
@@ -277,6 +278,11 @@ def _without(triples: Triples, false: np.ndarray) -> Iterator[Triple]:
         yield Triple(triple.query, triple.positives, negatives, triple.instruction, triple.source)
 
 
+def _taken(table: pa.Table, rows: np.ndarray) -> list[pa.RecordBatch]:
+    batches_of_rows: list[pa.RecordBatch] = table.take(pa.array(rows)).to_batches()
+    return batches_of_rows
+
+
 def _check_instructions(entry: Data, triples: Triples) -> None:
     if not triples.instructed:
         return
@@ -311,7 +317,8 @@ class _Reader:
     @cached_property
     def first(self) -> dict[str, Any]:
         """Return the first row that is selected; an empty one if there is none."""
-        return next(_Reader(self.entry)._rows(lambda row: row), {})
+        none: dict[str, Any] = {}
+        return next(_Reader(self.entry)._rows(lambda row: row), none)
 
     def form(self) -> str:
         """Return the kind of data, derived from the columns of the first row."""

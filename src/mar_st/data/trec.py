@@ -53,7 +53,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
     if path.suffix.lower() in JSON_SUFFIXES:
         write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
         return
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda entry: -entry[1])
         for rank, (document, score) in enumerate(ranked, 1):
@@ -140,10 +140,10 @@ def _trec_run(path: Path) -> Run:
     run = {}
     for query, results in ranked.items():
         ordered = sorted(results.items(), key=lambda entry: entry[1][0])
-        for (_, (_, before, _)), (_, (rank, score, place)) in pairwise(ordered):
+        for (_, (_, before, _)), (_, (number, score, place)) in pairwise(ordered):
             if score > before:
                 raise MarError(
-                    f"{place}: rank {rank} of query {query!r} has the score {score!r}, above {before!r} of "
+                    f"{place}: rank {number} of query {query!r} has the score {score!r}, above {before!r} of "
                     "the rank before. Runs are ordered by score, highest first; turn the sign of distances."
                 )
         run[query] = {document: score for document, (_, score, _) in ordered}
@@ -155,8 +155,8 @@ def _json_run(path: Path, split: str | None, subset: str) -> Run:
     if isinstance(content, MarError):
         raise content
     if isinstance(content, dict) and "mteb_model_meta" in content:
-        splits = content.get(subset)
-        names = list(splits) if isinstance(splits, dict) else []
+        splits = content.get(subset) if isinstance(content.get(subset), dict) else {}
+        names = list(splits)
         chosen = names[0] if split is None and len(names) == 1 else split
         if chosen not in names:
             raise MarError(
@@ -165,10 +165,14 @@ def _json_run(path: Path, split: str | None, subset: str) -> Run:
         content = splits[chosen]
     if not isinstance(content, dict) or not all(isinstance(results, dict) for results in content.values()):
         raise MarError(f"{path}: expected an object of query to document to score.")
-    run = {}
+    run: Run = {}
     for query, results in content.items():
-        scores = {document: as_number(score) for document, score in results.items()}
-        if None in scores.values():
+        scores = {
+            document: number
+            for document, value in results.items()
+            if (number := as_number(value)) is not None
+        }
+        if len(scores) < len(results):
             raise MarError(f"{path}, query {query!r}: a score must be a finite number.")
         run[query] = dict(sorted(scores.items(), key=lambda entry: -entry[1]))
     return run
