@@ -47,7 +47,7 @@ class VectorFolder:
         dtype: Type of the stored vectors: float32, float16, int8 or binary.
         normalised: True if the vectors have length 1.
         similarity: Similarity function of the model, `cosine` or `dot`.
-        space: Digest of the document space (`mar_st.model.space`), if it is known.
+        space: Digest of the document space (`mar_st.model.digest`), if it is known.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:

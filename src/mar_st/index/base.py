@@ -56,7 +56,7 @@ class Index(ABC):
         about: Content of the manifest.
         dim: Dimensions of the vectors.
         similarity: `cosine` or `dot`; for cosine, queries are normalised to length 1.
-        space: Digest of the document space, if it is known (`mar_st.model.space`).
+        space: Digest of the document space, if it is known (`mar_st.model.digest`).
         kind: Kind of index.
         model: Name or folder of the model that encoded the documents, if it is known.
         fields: Names and types of the metadata fields.
