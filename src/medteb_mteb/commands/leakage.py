@@ -35,7 +35,7 @@ def leakage(settings: LeakageSettings) -> dict[str, Any]:
 
     Only documents that are relevant to a test query are searched for.
     """
-    from medteb_mteb.curation.texts.redundancy import leakage as run  # lazy: numpy
+    from medteb_mteb.curation.texts.leakage import leakage as run  # lazy: numpy
     from medteb_mteb.curation.training import training_texts  # lazy: numpy
     from medteb_mteb.folders import read_folder  # lazy: mteb
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.adapted import ANONYMIZE, DEDUP, DIVERSIFY
+from medteb_mteb.curation.adapted import ANONYMIZE
+from medteb_mteb.curation.diversify import DIVERSIFY
 from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.judge import JUDGE
 from medteb_mteb.curation.labels.consensus import CONSENSUS
@@ -12,6 +13,7 @@ from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.sts import STS
 from medteb_mteb.curation.synthetic import SYNTHESIZE_QUERIES, SYNTHESIZE_TASKS
+from medteb_mteb.curation.texts.near_duplicates import DEDUP
 from medteb_mteb.curation.training import PAIRS, ROUND_TRIP, TRIPLES
 
 if TYPE_CHECKING:

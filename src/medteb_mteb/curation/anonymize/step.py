@@ -19,7 +19,7 @@ from medteb_mteb.curation.anonymize.surrogates import Surrogates
 from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.files.step import TEXTS_PER_SHARD, TextsReport, run_step
+from medteb_mteb.curation.files.step import TEXTS_PER_SHARD, Counts, run_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -266,7 +266,7 @@ class Anonymised:
         left_out: Keys of `meta` that were left out.
     """
 
-    report: TextsReport
+    report: Counts
     identifiers: dict[str, int] = field(default_factory=dict)
     texts_with: int = 0
     left_out: tuple[str, ...] = ()
@@ -349,7 +349,7 @@ def anonymize(
     return result
 
 
-def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
+def _counted(report: Counts, left_out: tuple[str, ...]) -> Anonymised:
     counts: Counter[str] = Counter()
     texts_with = 0
     for file in sorted(report.folder.glob("records-*.jsonl")):

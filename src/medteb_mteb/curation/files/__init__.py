@@ -2,6 +2,6 @@
 
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Dropped, Text
-from medteb_mteb.curation.files.step import TextWork, run_step
+from medteb_mteb.curation.files.step import TextsSettings, TextWork, run_step
 
-__all__ = ["Dropped", "Text", "TextWork", "read_texts", "run_step"]
+__all__ = ["Dropped", "Text", "TextWork", "TextsSettings", "read_texts", "run_step"]

@@ -10,21 +10,37 @@ import json
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
+from pydantic import Field
 from tqdm.auto import tqdm
 
 from mar_st.files import read_record, write_json, write_text
+from mar_st.options import Argument, Switch
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Dropped, Text
-from medteb_mteb.curation.step import Counts, tokens_of
+from medteb_mteb.curation.step import Counts, Input, StepSettings, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["TEXTS_PER_SHARD", "TextWork", "run_step"]
+__all__ = ["TEXTS_PER_SHARD", "TextWork", "TextsSettings", "run_step"]
 
 TEXTS_PER_SHARD = 10_000
+
+
+class TextsSettings(StepSettings):
+    """Options of a step that turns texts into texts."""
+
+    source: Annotated[Path, Argument("IN"), Input("texts")] = Field(
+        alias="in", description="Texts: a file or folder with columns _id, text and, optionally, title."
+    )
+    columns: Annotated[dict[str, str], Switch("--column")] = Field(
+        default_factory=dict, description="FIELD=COLUMN of id, text or title; may be repeated."
+    )
+    sources: Annotated[dict[str, str], Switch("--source")] = Field(
+        default_factory=dict, description="NAME=LICENCE of a source of the texts; may be repeated."
+    )
 
 
 class TextWork(Protocol):
@@ -109,7 +125,3 @@ def _lines(items: Iterable[Text | Dropped]) -> str:
 def _kept(records: Path) -> list[Text]:
     rows = [json.loads(line) for line in records.read_text(encoding="utf-8").split("\n") if line]
     return [Text(row.pop("_id"), **row) for row in rows]
-
-
-#: Going away.
-TextsReport = Counts

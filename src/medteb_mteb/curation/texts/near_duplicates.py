@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from mar_st.files import load_package
 from mar_st.text.normalisation import normalise
-from medteb_mteb.curation.files.records import BuildError, Dropped, Text
+from medteb_mteb.curation.files import TextsSettings, run_step
+from medteb_mteb.curation.files.records import Dropped, Text
+from medteb_mteb.curation.step import Counts, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["DOCUMENT_SIMILARITY", "REASON", "NearDuplicates", "bands", "jaccard", "shingles"]
+__all__ = ["DEDUP", "DOCUMENT_SIMILARITY", "REASON", "NearDuplicates", "bands", "jaccard", "shingles"]
 
 REASON = "near-duplicate"
 DOCUMENT_SIMILARITY = 0.8
@@ -71,37 +76,19 @@ class NearDuplicates:
         width: Characters of an n-gram.
 
     Raises:
-        BuildError: The settings are invalid, or rensa is not installed.
+        MarError: rensa is not installed.
     """
 
     name = "dedup"
 
     def __init__(self, threshold: float = DOCUMENT_SIMILARITY, width: int = NGRAM_LENGTH) -> None:
-        if not 0 < threshold <= 1 or width < 1:
-            raise BuildError(
-                f"The threshold is {threshold} and the width {width}; a Jaccard similarity above 0, at most "
-                "1, and at least one character are expected."
-            )
-        try:
-            import rensa  # lazy: rensa
-        except ImportError as error:
-            raise BuildError("dedup needs rensa: pip install 'medteb[build]'") from error
+        rensa = load_package("rensa", extra="build")
         self.threshold, self.width = threshold, width
         self._sketch = rensa.RMinHash.from_token_sets
         self._index: Any = rensa.RMinHashLSH(
             threshold=threshold, num_perm=PERMUTATIONS, num_bands=bands(threshold)
         )
         self._kept: list[tuple[str, str]] = []
-
-    def settings(self) -> dict[str, Any]:
-        """Return threshold, width, and the parameters of the sketches."""
-        return {
-            "threshold": self.threshold,
-            "width": self.width,
-            "permutations": PERMUTATIONS,
-            "bands": bands(self.threshold),
-            "seed": SEED,
-        }
 
     def restore(self, kept: Sequence[Text]) -> None:
         """Put texts back into the index that an earlier run has kept."""
@@ -137,3 +124,21 @@ class NearDuplicates:
     def _keep(self, text: Text, sketch: Any) -> None:
         self._index.insert(len(self._kept), sketch)
         self._kept.append((text.id, text.full))
+
+
+class DedupSettings(TextsSettings):
+    """Options of the step `dedup`."""
+
+    threshold: float = Field(
+        DOCUMENT_SIMILARITY, gt=0, le=1, description="Jaccard similarity from which a text is dropped."
+    )
+    width: int = Field(NGRAM_LENGTH, ge=1, description="Number of characters of an n-gram.")
+
+
+def _run(settings: DedupSettings) -> Counts:
+    """Drop texts that nearly repeat an earlier one, by their characters."""
+    work = NearDuplicates(settings.threshold, settings.width)
+    return run_step(work, settings.source, settings.out, columns=settings.columns, sources=settings.sources)
+
+
+DEDUP = Step("dedup", DedupSettings, _run, "texts")

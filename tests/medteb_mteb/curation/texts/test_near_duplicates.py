@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from medteb_mteb.curation.files.records import BuildError, Dropped, Text
+from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.files.step import run_step
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates, bands, jaccard, shingles
 
@@ -153,8 +153,3 @@ def test_resumed_equals_uninterrupted(source, tmp_path):
     assert child.returncode == 9
     run_step(NearDuplicates(), source, tmp_path / "out", shard=30)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
-
-
-def test_impossible_thresholds_are_refused():
-    with pytest.raises(BuildError, match="above 0, at most 1"):
-        NearDuplicates(0)
