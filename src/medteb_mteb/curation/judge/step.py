@@ -14,14 +14,14 @@ from medteb_mteb.curation.judge.material import read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS, RequestPlan
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
 from medteb_mteb.curation.judge.store import Grades
-from medteb_mteb.curation.llm import Journal
+from medteb_mteb.curation.llm import Journal, added
 from medteb_mteb.curation.llm.step import AnswerSettings
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.curation.step import Counts, Input, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.step import Volume
+    from medteb_mteb.curation.step import Estimate, Volume
 
 __all__ = ["JUDGE", "JudgeSettings", "judge"]
 
@@ -87,15 +87,7 @@ def _estimate(settings: JudgeSettings, volumes: Mapping[str, Volume]) -> Estimat
     exact = all(volume.exact for volume in volumes.values())
     estimates = _counted(settings) if exact else [_at_most(one, volumes) for one in _llms(settings)]
     pools = volumes["pools"]
-    return Estimate(
-        pools.rows,
-        queries=pools.queries,
-        requests=sum(one.requests for one in estimates),
-        prompt_tokens=sum(one.prompt_tokens for one in estimates),
-        answer_tokens=sum(one.answer_tokens for one in estimates),
-        cost=sum(one.cost for one in estimates),
-        notes=tuple(note for one in estimates for note in one.notes),
-    )
+    return added(estimates, pools.rows, pools.queries)
 
 
 def _llms(settings: JudgeSettings) -> list[Judge]:
@@ -114,18 +106,9 @@ def _counted(settings: JudgeSettings) -> list[Estimate]:
                 one, settings.judges, material, Grades(journal), retry_failed=settings.retry_failed
             )
             tokens = [order.prompt.tokens for order in plan.orders(store=False)]
-            tokens_in, tokens_out = sum(each for each, _ in tokens), sum(each for _, each in tokens)
             known, wanted = plan.counts.known, plan.counts.judgements
-            estimates.append(
-                Estimate(
-                    wanted,
-                    requests=len(tokens),
-                    prompt_tokens=tokens_in,
-                    answer_tokens=tokens_out,
-                    cost=one.cost(tokens_in, tokens_out),
-                    notes=(f"{one.name}: {known:,} of {wanted:,} grades are in the journal",) * bool(known),
-                )
-            )
+            note = f"{one.name}: {known:,} of {wanted:,} grades are in the journal" if known else ""
+            estimates.append(one.estimate(wanted, tokens, note))
     return estimates
 
 
@@ -139,16 +122,11 @@ def _at_most(judge: Judge, volumes: Mapping[str, Volume]) -> Estimate:
     passages = max(1, min(judge.passages, room))
     number = pools.queries or queries.rows
     requests = number * -(-pools.rows // max(1, number) // passages) if pools.rows else 0
-    shown = pools.rows + 2 * requests
-    tokens_in = round(requests * (PROMPT_TOKENS + query_tokens) + shown * passage_tokens)
-    tokens_out = requests * answer_tokens(-(-shown // max(1, requests)))
-    return Estimate(
-        pools.rows,
-        requests=requests,
-        prompt_tokens=tokens_in,
-        answer_tokens=tokens_out,
-        cost=judge.cost(tokens_in, tokens_out),
-    )
+    if not requests:
+        return judge.estimate(0, [])
+    shown = -(-pools.rows // requests) + 2
+    prompt = round(PROMPT_TOKENS + query_tokens + shown * passage_tokens)
+    return judge.estimate(pools.rows, [(prompt, answer_tokens(shown))] * requests)
 
 
 JUDGE = Step(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.client import Prompt
-from medteb_mteb.curation.llm.config import LLM, load_llm, settings_digest, tokens_of
+from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest, tokens_of
 from medteb_mteb.curation.llm.generate import (
     Generation,
     answer_key,
@@ -28,6 +28,7 @@ __all__ = [
     "Order",
     "Prompt",
     "Rejected",
+    "added",
     "answer_key",
     "ask_all",
     "estimate_requests",

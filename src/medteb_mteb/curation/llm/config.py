@@ -14,12 +14,12 @@ from pydantic import Field, field_validator, model_validator
 
 from mar_st.errors import MarError
 from mar_st.options import Settings, read_yaml, validated
-from medteb_mteb.curation.step import Runtime
+from medteb_mteb.curation.step import Estimate, Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["LLM", "AnswerFormat", "load_llm", "settings_digest", "tokens_of"]
+__all__ = ["LLM", "AnswerFormat", "added", "load_llm", "settings_digest", "tokens_of"]
 
 #: Formats of answers to request. If an endpoint refuses one, the next is tried.
 AnswerFormat = Literal["json_schema", "json_object", "text"]
@@ -146,6 +146,34 @@ class LLM(Settings):
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """Return the price of an answer."""
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
+    def estimate(self, rows: int, tokens: Iterable[tuple[int, int]], note: str = "") -> Estimate:
+        """Return the estimate of requests.
+
+        Args:
+            rows: Number of rows that the answers become.
+            tokens: Tokens of the prompt and of the answer of each request.
+            note: Remark for the user.
+        """
+        each = list(tokens)
+        tokens_in, tokens_out = (sum(one[i] for one in each) for i in (0, 1))
+        return Estimate(
+            rows,
+            requests=len(each),
+            prompt_tokens=tokens_in,
+            answer_tokens=tokens_out,
+            cost=self.cost(tokens_in, tokens_out),
+            notes=(note,) * bool(note),
+        )
+
+
+def added(estimates: Iterable[Estimate], rows: int, queries: int = 0) -> Estimate:
+    """Return the sum of the requests of several estimates, for a step that writes `rows` rows."""
+    each = list(estimates)
+    names = ("requests", "prompt_tokens", "answer_tokens", "cost")
+    sums = {name: sum(getattr(one, name) for one in each) for name in names}
+    notes = tuple(note for one in each for note in one.notes)
+    return Estimate(rows, queries=queries, notes=notes, **sums)
 
 
 def load_llm(path: str | Path) -> LLM:

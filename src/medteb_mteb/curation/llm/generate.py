@@ -15,7 +15,6 @@ from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.config import settings_digest
 from medteb_mteb.curation.llm.journal import Account, Journal
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
-from medteb_mteb.curation.step import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.journal import Answer
+    from medteb_mteb.curation.step import Estimate
 
 __all__ = [
     "Generation",
@@ -224,15 +224,8 @@ def estimate_requests(
                 known += 1
             else:
                 asked[key] = prompt.tokens
-    tokens_in, tokens_out = (sum(tokens[i] for tokens in asked.values()) for i in (0, 1))
-    return Estimate(
-        rows,
-        requests=len(asked),
-        prompt_tokens=tokens_in,
-        answer_tokens=tokens_out,
-        cost=llm.cost(tokens_in, tokens_out),
-        notes=(f"{known:,} of {number:,} prompts are answered in the journal",) * bool(known),
-    )
+    note = f"{known:,} of {number:,} prompts are answered in the journal" if known else ""
+    return llm.estimate(rows, asked.values(), note)
 
 
 def refuse_unanswered(generation: Generation[Any]) -> None:

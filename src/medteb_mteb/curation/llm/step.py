@@ -11,12 +11,13 @@ from mar_st.options import FromFile
 from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.generate import Generation, estimate_requests, generate, refuse_unanswered
 from medteb_mteb.curation.llm.journal import journal_path
-from medteb_mteb.curation.step import Estimate, Runtime, StepSettings
+from medteb_mteb.curation.step import Runtime, StepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.step import Estimate
 
 __all__ = ["AnswerSettings", "WriterSettings", "check_key"]
 
@@ -73,9 +74,7 @@ class WriterSettings(AnswerSettings):
 
     def estimate_like(self, prompt: Prompt, number: int, rows: int) -> Estimate:
         """Return the estimate of a number of prompts like the given one, for texts that do not exist yet."""
-        tokens_in, tokens_out = (number * tokens for tokens in prompt.tokens)
-        cost = self.llm.cost(tokens_in, tokens_out)
-        return Estimate(rows, requests=number, prompt_tokens=tokens_in, answer_tokens=tokens_out, cost=cost)
+        return self.llm.estimate(rows, [prompt.tokens] * number)
 
     def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
         """Return who has written the texts, in the form of `provenance.json`."""

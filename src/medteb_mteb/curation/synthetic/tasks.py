@@ -10,8 +10,9 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.llm import added
 from medteb_mteb.curation.llm.step import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.curation.step import Counts, Input, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, Language
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.llm import Generation, Prompt
-    from medteb_mteb.curation.step import Volume
+    from medteb_mteb.curation.step import Estimate, Volume
     from medteb_mteb.curation.synthetic.answers import Example
     from medteb_mteb.curation.synthetic.grid import Constraints
 
@@ -182,26 +183,17 @@ def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate
     """Estimate the requests for the tasks of the file, or for sample tasks and one round of brainstorms."""
     del volumes
     language = settings.language
-    asked = None
+    asked = []
     if settings.tasks_from is not None:
         tasks = _tasks_of(settings.tasks_from)
     else:
         calls = range(math.ceil(settings.tasks / TASKS_PER_CALL))
         prompts = [brainstorm_prompt(call, language, settings.seed) for call in calls]
-        asked = settings.estimate(prompts, brainstorm_version(language), 0)
+        asked = [settings.estimate(prompts, brainstorm_version(language), 0)]
         tasks = [f"{EXAMPLE_TASKS[language][i % 2]} {i}" for i in range(settings.tasks)]
     prompts = [prompt for _, _, prompt in _examples(tasks, settings)]
     written = settings.estimate(prompts, example_version(language), len(prompts))
-    if asked is None:
-        return written
-    return Estimate(
-        written.rows,
-        requests=asked.requests + written.requests,
-        prompt_tokens=asked.prompt_tokens + written.prompt_tokens,
-        answer_tokens=asked.answer_tokens + written.answer_tokens,
-        cost=asked.cost + written.cost,
-        notes=(*asked.notes, *written.notes),
-    )
+    return added([*asked, written], written.rows)
 
 
 SYNTHESIZE_TASKS = Step(
