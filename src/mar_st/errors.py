@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class MarError(ValueError):
@@ -15,23 +11,6 @@ class MarError(ValueError):
 
     The message says what was expected, what was given, and what to do next.
     """
-
-
-class NotFiniteVectorError(MarError):
-    """A stored vector holds NaN, infinite values or values beyond float32.
-
-    Args:
-        path: File of the vector.
-        place: Row of the vector in this file.
-        row: Row of the vector among those that its reader gives out.
-    """
-
-    def __init__(self, path: Path, place: int, row: int) -> None:
-        self.row = row
-        super().__init__(
-            f"Vector {place} of {path} holds NaN, infinite values or values beyond float32. Compute these "
-            "vectors again."
-        )
 
 
 #: Errors of a disk that is full, read-only or broken, or of a file that this user may not open.

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
-from mar_st.errors import MarError, NotFiniteVectorError, os_error_message
+from mar_st.errors import os_error_message
 
 
 @pytest.mark.parametrize(
@@ -45,10 +44,3 @@ def test_a_disk_that_is_full_has_advice_whichever_library_writes(error):
 @pytest.mark.parametrize("error", [OSError("no number"), ConnectionResetError(errno.ECONNRESET, "reset")])
 def test_other_errors_have_none(error):
     assert os_error_message(error) is None
-
-
-def test_a_bad_vector_is_named_by_its_place():
-    error = NotFiniteVectorError(Path("vectors/0.npy"), 7, 1007)
-    assert isinstance(error, MarError)
-    assert error.row == 1007
-    assert str(error).startswith("Vector 7 of vectors/0.npy holds NaN")
