@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Vectors per block if they have to be copied (other type, or picked rows).
-_VECTORS_PER_BLOCK = 32_768
+_VECTORS_PER_BLOCK = 8192
+
+#: From this many queries on, matrices are multiplied, for at most so many at once.
+_MIN_QUERIES_FOR_PRODUCTS, _QUERIES_PER_PRODUCT = 8, 512
+
+#: Share of the rows that a mask must leave for them to be scanned in place.
+_PICKED_SHARE = 0.1
 
 #: Minimum number of values in all vectors that makes the compiled kernel, or another thread, worthwhile.
 _MIN_VALUES = 1_000_000
@@ -111,26 +117,68 @@ def search(
         kernel = exact_search(min(_processors(), faiss().omp_get_max_threads()))
         if kernel is not None:
             return kernel.search(queries, vectors, k, None if mask is None else mask.bits)
-    rows = None if mask is None else mask.rows
-    total = len(vectors) if rows is None else len(rows)
-
-    def block(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        places = slice(start, stop) if rows is None else rows[start:stop]
-        part = np.ascontiguousarray(vectors[places], dtype=np.float32)
-        scores, found = faiss().knn(queries, part, min(k, len(part)), metric=faiss().METRIC_INNER_PRODUCT)
-        return scores, np.where(found < 0, -1, found + start if rows is None else rows[found + start])
-
-    size = _VECTORS_PER_BLOCK
-    if rows is None and vectors.dtype == np.float32:  # nothing is copied
-        threads = min(faiss().omp_get_max_threads(), vectors.size * len(queries) // _MIN_VALUES + 1)
-        size = max(1, -(-total // threads))
-    starts = range(0, total, size)
-    if not len(starts) or not len(queries):
-        return top(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), k)
-    blocks = (
-        [block(0, total)] if len(starts) == 1 else _pool().map(block, starts, [at + size for at in starts])
+    if not len(queries):
+        return top(np.empty((0, 0), np.float32), np.empty((0, 0), np.int64), k)
+    many = len(queries) >= _MIN_QUERIES_FOR_PRODUCTS
+    # Picking rows costs a copy; if most pass, FAISS scans all and skips some.
+    picked = mask is not None and (
+        many or vectors.dtype != np.float32 or mask.count < _PICKED_SHARE * mask.size
     )
-    return merge(blocks, k)
+    rows = mask.rows if mask is not None and picked else None
+    total, size = len(vectors) if rows is None else len(rows), _VECTORS_PER_BLOCK
+    if rows is None and vectors.dtype == np.float32 and not many:  # nothing is copied: a share per thread
+        threads = min(faiss().omp_get_max_threads(), vectors.size * len(queries) // _MIN_VALUES + 1)
+        size = max(8, -(-total // threads) + 7 & ~7)  # whole bytes of a mask
+
+    def block(start: int, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        part = vectors[start : start + size] if rows is None else vectors[rows[start : start + size]]
+        part = np.ascontiguousarray(part, dtype=np.float32)
+        if many:
+            scores, found = _products(given, part, k)
+        else:
+            bits = None if mask is None or picked else mask.bits[start // 8 : (start + size) // 8]
+            scores, found = _knn(given, part, k, bits)
+        places = found + start if rows is None else rows[found + start]
+        return scores, np.where(found < 0, -1, places)
+
+    starts = range(0, total, size)
+    if not starts:
+        nothing = np.empty((len(queries), 0))
+        return top(nothing.astype(np.float32), nothing.astype(np.int64), k)
+    if not many:
+        run = map if len(starts) == 1 else _pool().map
+        return merge(list(run(block, starts, [queries] * len(starts))), k)
+    chunks = np.array_split(queries, -(-len(queries) // _QUERIES_PER_PRODUCT))
+    found = [merge([block(start, chunk) for start in starts], k) for chunk in chunks]
+    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+
+def _products(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best `k` by one matrix product; of equal scores, the first rows."""
+    scores = queries @ vectors.T
+    k = min(k, scores.shape[1])
+    lowest = np.partition(scores, -k, axis=1)[:, -k, None]
+    query, row = np.nonzero(scores >= lowest)
+    counts = np.bincount(query, minlength=len(queries))
+    slot = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
+    best = top(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), counts.max())
+    best[0][query, slot], best[1][query, slot] = scores[query, row], row
+    return top(*best, k)
+
+
+def _knn(
+    queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best `k` by FAISS, which scans the vectors once per query; only rows whose bit is set."""
+    shape = len(queries), min(k, len(vectors))
+    scores, rows = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    pointers = map(faiss().swig_ptr, (np.ascontiguousarray(queries), vectors, scores, rows))
+    query, vector, score, row = pointers
+    selector = None if bits is None else faiss().IDSelectorBitmap(bits)
+    faiss().knn_inner_product(
+        query, vector, vectors.shape[1], len(queries), len(vectors), shape[1], score, row, selector
+    )
+    return np.where(rows >= 0, scores, -np.inf).astype(np.float32), rows
 
 
 def rescore(
