@@ -98,8 +98,7 @@ def best_others(questions: list[str], answers: list[str], own: list[int], depth:
 
     retriever = BM25()
     retriever.prepare(questions, answers)
-    nothing = [np.empty(0, dtype=np.int64)] * len(questions)
-    results = retriever.search(range(len(questions)), depth + 1, nothing)
+    results = retriever.search(range(len(questions)), depth + 1)
     return [
         [int(one) for one in row if one >= 0 and one != mine and answers[one] != answers[mine]][:depth]
         for row, mine in zip(results.documents, own, strict=True)

@@ -155,7 +155,8 @@ def _json_run(path: Path, split: str | None, subset: str) -> Run:
     if isinstance(content, MarError):
         raise content
     if isinstance(content, dict) and "mteb_model_meta" in content:
-        splits = content.get(subset) if isinstance(content.get(subset), dict) else {}
+        found = content.get(subset)
+        splits: dict[str, Any] = found if isinstance(found, dict) else {}
         names = list(splits)
         chosen = names[0] if split is None and len(names) == 1 else split
         if chosen not in names:

@@ -215,7 +215,8 @@ class _Run:
         content |= {
             "teacher_identity": {role: self.teacher.identity(role) for role in self.texts},
             "texts": {
-                role: hashlib.sha256(text_keys(texts)).hexdigest() for role, texts in self.texts.items()
+                role: hashlib.sha256(text_keys(texts).tobytes()).hexdigest()
+                for role, texts in self.texts.items()
             },
         }
         if settings.student is not None:
@@ -224,7 +225,7 @@ class _Run:
             triples = [
                 text for t in read_triples(settings.refine) for text in (t.query, *t.positives, *t.negatives)
             ]
-            content["refine"] = hashlib.sha256(text_keys(triples)).hexdigest()
+            content["refine"] = hashlib.sha256(text_keys(triples).tobytes()).hexdigest()
         recorded: dict[str, Any] = json.loads(json.dumps(content))
         return recorded
 
