@@ -16,7 +16,7 @@ The folder of a judging, written once every pair has a grade or has failed::
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -164,35 +164,32 @@ def grade_pools(
                 checked[asker.llm.name] = asker.plan.counts.judgements
                 next(one for one in askers if one.llm is asker.llm).stopped = asker.stopped
             caught = _raised(checks)
+        if any(asker.stopped == INTERRUPTED for asker in askers):
+            raise KeyboardInterrupt
         complete = not any(asker.stopped for asker in askers)
         outcomes = {plan.judge.name: _Outcome() for plan in plans}
         rows = _rows(plans, opened, caught, outcomes)
         if complete:
             _write(folder, rows)
         else:
-            for _ in rows:
-                pass
-        reports = [_report(plan, outcomes[plan.judge.name], opened) for plan in plans]
-        provenance = [
-            {
-                "name": plan.judge.name,
-                **plan.judge.description(),
-                "answered": opened.origins(outcomes[plan.judge.name].answers, "pairs"),
-            }
-            for plan in sorted(plans, key=lambda plan: plan.judge.name)
-        ]
+            deque(rows, maxlen=0)  # they are only counted
+        reports = {plan.judge.name: _report(plan, outcomes[plan.judge.name], opened) for plan in plans}
+        answered = {name: opened.origins(outcome.answers, "pairs") for name, outcome in outcomes.items()}
     for asker in askers:
-        report = next(one for one in reports if one["judge"] == asker.llm.name)
-        report |= {"bought": asker.grades, "distrusted": dict(sorted(asker.distrusted.items()))}
-        report |= {"checked": checked.get(asker.llm.name, 0)}
-        report |= {"stopped": asker.stopped} if asker.stopped else {}
-        if asker.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
+        reports[asker.llm.name] |= {
+            "bought": asker.grades,
+            "distrusted": dict(sorted(asker.distrusted.items())),
+            "checked": checked.get(asker.llm.name, 0),
+            **({"stopped": asker.stopped} if asker.stopped else {}),
+        }
+    by_name = sorted(judges.judges, key=lambda judge: judge.name)
     return {
         "pairs": material.pairs,
         "complete": complete,
-        "judges": reports,
-        "provenance": provenance,
+        "judges": list(reports.values()),
+        "provenance": [
+            {"name": one.name, **one.description(), "answered": answered[one.name]} for one in by_name
+        ],
         "notes": _notes(material, caught),
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.labels.grades import GRADES
-from medteb_mteb.curation.llm import Prompt
+from medteb_mteb.curation.llm import Prompt, object_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,12 +101,7 @@ def render(
         example="{" + ", ".join(f'"{key}": "<字母>"' for key in keys[:2]) + "}",
     )
     letter = {"type": "string", "enum": list(GRADES)}
-    schema = {
-        "type": "object",
-        "properties": dict.fromkeys(keys, letter),
-        "required": list(keys),
-        "additionalProperties": False,
-    }
+    schema = object_schema(dict.fromkeys(keys, letter))
     return Prompt(request.hex(), SYSTEM, user, schema, answer_tokens(len(keys))), keys
 
 

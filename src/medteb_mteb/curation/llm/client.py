@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["Client", "GiveUp", "Prompt"]
+__all__ = ["Client", "GiveUp", "Prompt", "object_schema"]
 
 #: Bytes of a reply at most; a longer one is not read to its end.
 MAX_REPLY_BYTES = 8 << 20
@@ -85,6 +85,16 @@ class Prompt:
     def tokens(self) -> tuple[int, int]:
         """Return the estimated tokens of the prompt and of the answer."""
         return tokens_of(self.system) + tokens_of(self.user), self.answer_tokens
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object with these keys and no others, given the schema of each value."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 class GiveUp(Exception):  # noqa: N818 - an outcome, not a mistake

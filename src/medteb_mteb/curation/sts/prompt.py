@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mar_st.text.values import as_text
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object, tokens_of
+from medteb_mteb.curation.llm import Prompt, Rejected, json_object, object_schema, tokens_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
@@ -52,12 +52,7 @@ negative-2：使用 origin，不出现 replace；话题与原问句接近，但�
 {{"positive": "<问句>", "negative-1": "<问句>", "negative-2": "<问句>"}}
 """
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {kind: {"type": "string"} for kind in REWRITE_KINDS},
-    "required": list(REWRITE_KINDS),
-    "additionalProperties": False,
-}
+SCHEMA = object_schema({kind: {"type": "string"} for kind in REWRITE_KINDS})
 
 
 def prompt_version() -> str:

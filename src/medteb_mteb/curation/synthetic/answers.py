@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PAIR_KEYS",
     "Example",
-    "example_schema",
     "read_example",
     "strings_of",
-    "strings_schema",
     "tidied",
 ]
 
@@ -82,26 +80,6 @@ def read_example(prompt: Prompt, content: str) -> Example:
     if not (query and positive and negative):
         raise Rejected("empty")
     return Example(tidied(query), positive, negative)
-
-
-def strings_schema(key: str) -> dict[str, Any]:
-    """Return the JSON schema of an object with one list of strings."""
-    return {
-        "type": "object",
-        "properties": {key: {"type": "array", "items": {"type": "string"}}},
-        "required": [key],
-        "additionalProperties": False,
-    }
-
-
-def example_schema() -> dict[str, Any]:
-    """Return the JSON schema of an example."""
-    return {
-        "type": "object",
-        "properties": {key: {"type": "string"} for key in PAIR_KEYS},
-        "required": list(PAIR_KEYS),
-        "additionalProperties": False,
-    }
 
 
 def _values(answer: dict[str, Any], keys: Sequence[str]) -> list[Any]:

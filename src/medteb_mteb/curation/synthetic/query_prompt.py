@@ -10,8 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt
-from medteb_mteb.curation.synthetic.answers import strings_schema
+from medteb_mteb.curation.llm import Prompt, object_schema
 from medteb_mteb.curation.synthetic.forms import FORMS
 
 if TYPE_CHECKING:
@@ -130,6 +129,5 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
         key=QUERIES_KEY,
         example=f'{{"{QUERIES_KEY}": [{places}{", ..." if len(forms) > 2 else ""}]}}',
     )
-    return Prompt(
-        key, _SYSTEM[language], user, strings_schema(QUERIES_KEY), 10 + _TOKENS_PER_QUERY * len(forms)
-    )
+    schema = object_schema({QUERIES_KEY: {"type": "array", "items": {"type": "string"}}})
+    return Prompt(key, _SYSTEM[language], user, schema, 10 + _TOKENS_PER_QUERY * len(forms))

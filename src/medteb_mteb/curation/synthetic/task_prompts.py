@@ -14,8 +14,8 @@ import random
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt
-from medteb_mteb.curation.synthetic.answers import PAIR_KEYS, example_schema, strings_schema
+from medteb_mteb.curation.llm import Prompt, object_schema
+from medteb_mteb.curation.synthetic.answers import PAIR_KEYS
 from medteb_mteb.curation.synthetic.grid import Constraints, described, length_of
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
         key=TASKS_KEY,
     )
     tokens = 10 + _TOKENS_PER_TASK * TASKS_PER_CALL
-    return Prompt(str(call), system, text, strings_schema(TASKS_KEY), tokens, variant=str(call))
+    schema = object_schema({TASKS_KEY: {"type": "array", "items": {"type": "string"}}})
+    return Prompt(str(call), system, text, schema, tokens, variant=str(call))
 
 
 def example_prompt(
@@ -232,7 +233,8 @@ def example_prompt(
     units = 2 * length_of(constraints.num_words, language).most
     units += length_of(constraints.query_length, language).most
     tokens = _OVERHEAD_TOKENS + round(units * _TOKENS_PER_UNIT[language])
-    return Prompt(key, system, text, example_schema(), tokens, variant=variant)
+    schema = object_schema({name: {"type": "string"} for name in PAIR_KEYS})
+    return Prompt(key, system, text, schema, tokens, variant=variant)
 
 
 def _digest(*parts: str) -> str:

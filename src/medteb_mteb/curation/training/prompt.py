@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object, tokens_of
+from medteb_mteb.curation.llm import Prompt, Rejected, json_object, object_schema, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,12 +99,7 @@ def prompt_version() -> str:
 def _schema(ids: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of an answer: two lists of ids, nothing else."""
     id_list = {"type": "array", "items": {"type": "string", "enum": list(ids)}}
-    return {
-        "type": "object",
-        "properties": {POSITIVE_CLASS: id_list, NEGATIVE_CLASS: id_list},
-        "required": [POSITIVE_CLASS, NEGATIVE_CLASS],
-        "additionalProperties": False,
-    }
+    return object_schema({POSITIVE_CLASS: id_list, NEGATIVE_CLASS: id_list})
 
 
 def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
