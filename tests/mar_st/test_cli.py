@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.files.locks import alone
+from mar_st.files import locked
 from mar_st.recipes.load import recipe_names
 
 
@@ -70,7 +70,7 @@ def test_fresh_deletes_only_run_folders(run_mar, tmp_path):
 
 def test_fresh_does_not_delete_a_run_that_another_process_is_writing(run_mar, tmp_path):
     (tmp_path / "recipe.json").write_text("{}")
-    with alone(tmp_path, MarError):
+    with locked(tmp_path, MarError):
         code, _, err = run_mar("train", "mar-mini", "--out", tmp_path, "--fresh")
     assert code == 2
     assert "Another process is writing" in err

@@ -70,8 +70,6 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
     Returns:
         The editions, with the digests of their manifests.
     """
-    from mar_st.files.writing import move_folder  # lazy: numpy
-
     edition = generate(seed)
     kb = load_knowledge()
     tables = (
@@ -103,7 +101,7 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
         final = out / task
         if final.exists():
             shutil.rmtree(final)
-        move_folder(part, final)
+        part.rename(final)
         editions.append(load_edition(final))
     return editions
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from filelock import FileLock, Timeout
 
-from mar_st.files.locks import alone
+from mar_st.files import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Processes:
 
     @contextmanager
     def alone(self, folder: Path, error: type[MarError]) -> Iterator[None]:
-        """Keep other launches out of a folder, see `mar_st.files.locks.alone`; the first process locks it.
+        """Keep other launches out of a folder, see `mar_st.files.locked`; the first process locks it.
 
         Raises:
             MarError: Another launch is writing the folder; raised as `error` in all processes.
@@ -60,7 +60,7 @@ class Processes:
             refused: MarError | None = None
             if self.main:
                 try:
-                    held.enter_context(alone(folder, error))
+                    held.enter_context(locked(folder, error))
                 except error as busy:
                     refused = busy
             if self.broadcast(value=refused is not None):

@@ -14,7 +14,7 @@ import yaml
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: Characters that control a terminal, and those that change the order of others.
@@ -195,35 +195,3 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def printable(text: str) -> str:
     r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
     return _CONTROL_CHARACTERS.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
-class NotUtf8Error(ValueError):
-    """A text file in another encoding; the message names the line."""
-
-
-def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file, each with its number, without a byte order mark and line ends.
-
-    Raises:
-        NotUtf8Error: A line is not UTF-8.
-        OSError: The file cannot be read.
-    """
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise NotUtf8Error(
-                    f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1}). Convert it."
-                ) from error
-            yield number, text.rstrip("\r\n")
-
-
-def repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs twice, such as a column of a table; `None` if each occurs once."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None

@@ -128,30 +128,3 @@ def user_cache() -> Path | None:
         status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
     return folder if private and os.access(folder, os.W_OK) else None
-
-
-# Names that are going away.
-alone = locked
-
-
-def sync_file(path: Path) -> None:
-    """Do nothing."""
-
-
-def sync_folder(path: Path) -> None:
-    """Do nothing."""
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder."""
-    path.mkdir(parents=True, exist_ok=True)
-
-
-def move_file(part: Path, path: Path) -> None:
-    """Move a file."""
-    part.replace(path)
-
-
-def move_folder(part: Path, path: Path) -> None:
-    """Move a folder."""
-    part.rename(path)

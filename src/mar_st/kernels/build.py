@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.files.caches import is_own, user_cache
-from mar_st.files.writing import move_file
+from mar_st.files import user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +50,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
             return _load(_compile(options, source, Path(folder) / "library.so"))
     target = cache / f"{source.stem}-{_digest(source, options)}.so"
-    if is_own(target) and target.is_file():
+    if target.is_file():
         try:
             return ctypes.CDLL(str(target))
         except OSError:  # cut, or of another system with the same home
@@ -60,7 +59,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             compiled = _compile(options, source, Path(folder) / target.name)
             compiled.chmod(0o700)  # whatever the umask is
-            move_file(compiled, target)
+            compiled.replace(target)
     except OSError as error:
         raise CompileError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files.writing import user_cache
+from mar_st.files import user_cache
 from mar_st.text.normalisation import normalise
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.files import alone, finished_folder, read_record, write_json
+from mar_st.files import finished_folder, locked, read_record, write_json
 from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
 from medteb_mteb.curation.files import read_texts
 from medteb_mteb.curation.step import (
@@ -236,7 +236,7 @@ def build(settings: BuildSettings) -> dict[str, Any]:
         return {"out": str(planned.root), "steps": forecast(wanted)}
     _check(wanted)
     report: dict[str, Any] = {"out": str(planned.root), "steps": [], "stopped": "", "leakage": None}
-    with alone(planned.root):
+    with locked(planned.root):
         for number, one in enumerate(wanted, 1):
             typer.echo(f"[{number}/{len(wanted)}] {one.name}", err=True)
             try:

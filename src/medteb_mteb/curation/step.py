@@ -29,7 +29,7 @@ import typer
 from pydantic import BaseModel, Field
 
 from mar_st.errors import MarError
-from mar_st.files import alone, clear, read_record, write_json
+from mar_st.files import clear, locked, read_record, write_json
 from mar_st.options import Settings, command
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         ours, other = folder.resolve(), Path(path).resolve()
         if Path(path).exists() and (ours.is_relative_to(other) or other.is_relative_to(ours)):
             raise MarError(f"{folder} and the input {path} overlap; give another folder.")
-    with alone(folder):
+    with locked(folder):
         record = read_record(folder / STEP_FILE)
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if record is None and others:

@@ -9,8 +9,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer
 from transformers import AutoModel
 
 from mar_st.errors import MarError
-from mar_st.files import locked
-from mar_st.files.packages import PackageError
+from mar_st.files import PackageError, locked
 from mar_st.graded import GradedPair, train_grader
 from mar_st.model.reranker import Reranker
 from tests.mar_st.conftest import make_config, make_tokenizer

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mar_st.files.caches import is_own
 from mar_st.kernels import build
 from mar_st.kernels.build import CompileError, library
 
@@ -73,41 +72,6 @@ def test_a_cache_that_others_can_change_is_not_used(
         monkeypatch.setattr(os, "getuid", lambda: -1)
     assert library(source, []).number() == 41
     assert cached(tmp_path) == []
-
-
-@pytest.mark.thorough
-@needs_compiler
-@pytest.mark.parametrize("how", ["others may write", "a link", "somebody else's", "a folder"])
-def test_a_planted_library_is_not_loaded(
-    how: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = f"from mar_st.kernels.build import library, Path; library(Path({str(source)!r}), [])"
-    subprocess.run([sys.executable, "-c", code], check=True)  # a process loads what has one name once
-    (path,) = cached(tmp_path)
-    planted = tmp_path / "planted.cpp"
-    planted.write_text('extern "C" int number() { return 666; }\n', encoding="utf-8")
-    path.unlink()
-    elsewhere = tmp_path / "elsewhere.so"
-    build._compile(["-shared", "-fPIC"], planted, elsewhere)
-    if how == "others may write":
-        shutil.copy(elsewhere, path)
-        path.chmod(0o722)
-    elif how == "a link":
-        path.symlink_to(elsewhere)
-    elif how == "a folder":
-        path.mkdir()
-    else:
-        shutil.copy(elsewhere, path)
-        if os.getuid() != 0:
-            pytest.skip("only root can give files away")
-        os.chown(path, 12345, 12345)
-    if how == "a folder":
-        with pytest.raises(CompileError, match="could not be compiled into"):
-            library(source, [])
-        return
-    assert library(source, []).number() == 41
-    assert is_own(path)
-    assert path.stat().st_mode & 0o777 == 0o700
 
 
 def test_errors_say_what_is_missing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 from mar_st import MAR
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.files.packages import PackageError
+from mar_st.files import PackageError
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
 from mar_st.modules.bigrams import BigramTransformer
