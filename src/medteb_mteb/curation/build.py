@@ -352,25 +352,16 @@ def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
     volumes: dict[str, Volume] = {}
     rows = []
     for planned in steps:
-        record = read_record(planned.settings.out / STEP_FILE)
-        ready = all(
-            one is None or volumes[one.name].exact for some in planned.sources.values() for one in some
-        )
-        finished = bool(record and record["finished"] and ready) and record is not None
-        if (
-            finished
-            and record is not None
-            and record["fingerprint"] == fingerprint(planned.step, planned.settings)
-        ):
-            counts = record["counts"]
+        counts = _finished(planned, volumes)
+        finished = counts is not None
+        if counts is not None:
             estimate = Estimate(counts["rows"], counts["tokens"], counts["queries"])
         else:
-            finished, read = False, _volumes(planned, volumes)
-            estimate = (
-                planned.step.estimate(planned.settings, read)
-                if planned.step.estimate is not None
-                else Estimate(*_sizes(next(iter(read.values()))))
-            )
+            read = _volumes(planned, volumes)
+            most = next(iter(read.values()))
+            estimate = Estimate(most.rows, most.tokens, most.queries)
+            if planned.step.estimate is not None:
+                estimate = planned.step.estimate(planned.settings, read)
         volumes[planned.name] = Volume(estimate.rows, estimate.tokens, estimate.queries, exact=finished)
         rows.append(
             {"name": planned.name, "step": planned.step.name, "finished": finished, **asdict(estimate)}
@@ -378,8 +369,15 @@ def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
     return rows
 
 
-def _sizes(volume: Volume) -> tuple[int, int, int]:
-    return volume.rows, volume.tokens, volume.queries
+def _finished(planned: Planned, volumes: Mapping[str, Volume]) -> dict[str, Any] | None:
+    """Return the counts of a step that a build would keep as it is."""
+    inputs = [one for some in planned.sources.values() for one in some if one is not None]
+    record = read_record(planned.settings.out / STEP_FILE)
+    if record is None or not record["finished"] or not all(volumes[one.name].exact for one in inputs):
+        return None
+    same = record["fingerprint"] == fingerprint(planned.step, planned.settings)
+    counts: dict[str, Any] = record["counts"]
+    return counts if same else None
 
 
 def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volume]:
@@ -393,8 +391,12 @@ def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volum
             else written[source.name]
             for source, path in zip(sources, paths, strict=True)
         ]
-        sums = [sum(column) for column in zip(*map(_sizes, parts), strict=True)] or [0, 0, 0]
-        volumes[key] = Volume(*sums, exact=all(part.exact for part in parts))
+        volumes[key] = Volume(
+            sum(part.rows for part in parts),
+            sum(part.tokens for part in parts),
+            sum(part.queries for part in parts),
+            exact=all(part.exact for part in parts),
+        )
     return volumes
 
 

@@ -132,8 +132,10 @@ def assemble(settings: AssembleSettings) -> Counts:
     from medteb_mteb.curation.training.leaks import read_held_out, training_queries  # lazy: transformers
 
     out = settings.out
-    texts = ({text.id: text for text in read_texts(one)} for one in (settings.queries, settings.documents))
-    material = _Material(*texts)
+    material = _Material(
+        {text.id: text for text in read_texts(settings.queries)},
+        {text.id: text for text in read_texts(settings.documents)},
+    )
     material.add(read_labels(settings.labels))
     counts, queries = material.counts, material.queries
     answered = {query: row for query, row in material.qrels.items() if any(row.values())}

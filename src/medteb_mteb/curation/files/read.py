@@ -109,7 +109,7 @@ def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, b
     text = as_text(values[named["text"]])
     if text is None:
         raise MarError(f"{named['text']!r} is empty or not text.")
-    title = values.get(named["title"]) or ""
+    title = values.get(named["title"] or "") or ""
     if not isinstance(title, str) or writable(title) != title:
         raise MarError(f"{named['title']!r} is not text.")
     identity = as_id(values[named["id"]]) if named["id"] in values else None

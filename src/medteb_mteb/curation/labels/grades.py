@@ -116,13 +116,14 @@ def read_judging(path: str | Path) -> Judging:
     """
     judgements = tuple(read_judgements(path))
     file = Path(path, "failed.jsonl")
-    failed = (
-        tuple(read_rows(file, lambda row: _strings(row, "query-id", "corpus-id", "judge")))
-        if file.is_file()
-        else ()
-    )
+    failed = tuple(read_rows(file, _failed)) if file.is_file() else ()
     judges = {*(one.judge for one in judgements), *(judge for _, _, judge in failed)}
     return Judging(judgements, tuple(sorted(judges)), failed)
+
+
+def _failed(row: Row) -> tuple[str, str, str]:
+    query, document, judge = _strings(row, "query-id", "corpus-id", "judge")
+    return query, document, judge
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:

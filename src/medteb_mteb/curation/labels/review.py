@@ -107,8 +107,9 @@ def _material(settings: ReviewSettings) -> tuple[list[Label], dict[str, Text], d
         return [label for label in labels if label.query_id in queries], queries, documents
     if settings.queries is None or settings.documents is None:
         raise MarError("Give the queries and documents of the labels.")
-    texts = ({text.id: text for text in read_texts(one)} for one in (settings.queries, settings.documents))
-    return (read_labels(settings.labels), *texts)
+    queries = {text.id: text for text in read_texts(settings.queries)}
+    documents = {text.id: text for text in read_texts(settings.documents)}
+    return read_labels(settings.labels), queries, documents
 
 
 def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
