@@ -8,6 +8,7 @@ Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,7 +44,6 @@ class RetrieverSettings(StepSettings):
         None, description="Folder that keeps the vectors of embedding models, common to all builds."
     )
     batch_size: Annotated[int, Runtime()] = Field(64, ge=1, description="Texts per forward pass.")
-    quiet: Annotated[bool, Runtime()] = Field(False, description="Show no progress bar.")
 
 
 class PoolSettings(RetrieverSettings):
@@ -126,7 +126,7 @@ def open_retriever(
         model_source(name),
         store=settings.store,
         batch_size=settings.batch_size,
-        show_progress=not settings.quiet,
+        show_progress=sys.stderr.isatty(),
     )
     retriever.name = name
     return retriever
@@ -149,7 +149,7 @@ def pool(settings: PoolSettings) -> Counts:
         retriever.prepare([text.full for text in queries], [text.full for text in documents])
         lists = searched[retriever.name] = []
         starts = range(0, len(queries), QUERIES_PER_SEARCH)
-        for start in tqdm(starts, desc=retriever.name, unit="searches", disable=settings.quiet):
+        for start in tqdm(starts, desc=retriever.name, unit="searches", disable=None):
             rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
             found = retriever.search(rows, settings.depth)
             lists += [[ids[1][place] for place in places if place >= 0] for places in found.documents]

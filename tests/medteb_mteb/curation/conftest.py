@@ -69,8 +69,7 @@ def run_step(tmp_path):
 
     def run(step, out="out", **options):
         answers = {"already_anonymous": True, "journal": tmp_path / "answers.sqlite"} if step.asks else {}
-        quiet = {"quiet": True} if "quiet" in step.settings.model_fields else {}
-        record, _ = perform(step, step.settings(**{"out": tmp_path / out} | answers | quiet | options))
+        record, _ = perform(step, step.settings(**{"out": tmp_path / out} | answers | options))
         return record["counts"]
 
     return run

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import Field
 from tqdm.auto import tqdm
@@ -104,7 +104,7 @@ def run_step(
     return Counts(kept, tokens, details=details, provenance={"sources": named} if named else {})
 
 
-def _shard(outcome: Sequence[Text | Dropped], records: Path, dropped: Path) -> dict[str, object]:
+def _shard(outcome: Sequence[Text | Dropped], records: Path, dropped: Path) -> dict[str, Any]:
     """Write the outcome of a shard, and return its counts."""
     kept = [item for item in outcome if isinstance(item, Text)]
     left_out = [item for item in outcome if isinstance(item, Dropped)]

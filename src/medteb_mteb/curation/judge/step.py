@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,7 @@ def judge(settings: JudgeSettings) -> Counts:
         settings.out,
         settings.answers,
         retry_failed=settings.retry_failed,
-        show_progress=not settings.quiet,
+        show_progress=sys.stderr.isatty(),
     )
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)
     return Counts(

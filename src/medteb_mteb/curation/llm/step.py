@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,6 @@ class AnswerSettings(StepSettings):
     retry_failed: Annotated[bool, Runtime()] = Field(
         False, description="Ask again, once, for everything that failed in earlier runs."
     )
-    quiet: Annotated[bool, Runtime()] = Field(False, description="Show no progress bar.")
 
     @property
     def answers(self) -> Path:
@@ -62,7 +62,7 @@ class WriterSettings(AnswerSettings):
             version=version,
             read=read,
             retry_failed=self.retry_failed,
-            show_progress=not self.quiet,
+            show_progress=sys.stderr.isatty(),
             name=name,
         )
         refuse_unanswered(generation)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
-from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ def near_duplicates(
         Row in `left`, row in `right`, similarity; in order of the rows.
     """
     if not 0 < threshold <= 1:
-        raise BuildError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
+        raise MarError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     other = left if right is None else right
     if not left or not other:
         return
@@ -111,10 +111,10 @@ def split_queries(
         threshold: See `near_duplicates`.
 
     Raises:
-        BuildError: `test` is not positive.
+        MarError: `test` is not positive.
     """
     if test <= 0:
-        raise BuildError(f"The number (or share) of test queries must be positive; got {test}.")
+        raise MarError(f"The number (or share) of test queries must be positive; got {test}.")
     ids, texts = list(queries), list(queries.values())
     groups = clusters(texts, threshold=threshold)
     wanted = round(test * len(ids)) if test < 1 else int(test)

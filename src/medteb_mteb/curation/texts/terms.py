@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,14 +57,14 @@ class Terms:
         terms: The terms.
 
     Raises:
-        BuildError: ahocorasick_rs is not installed.
+        MarError: ahocorasick_rs is not installed.
     """
 
     def __init__(self, terms: Iterable[str]) -> None:
         try:
             from ahocorasick_rs import AhoCorasick  # lazy: ahocorasick_rs
         except ImportError as error:
-            raise BuildError("Looking for terms needs ahocorasick_rs: pip install 'medteb[build]'") from error
+            raise MarError("Looking for terms needs ahocorasick_rs: pip install 'medteb[build]'") from error
         self._terms = sorted({fold(term) for term in terms})
         self._search = AhoCorasick(self._terms)
 

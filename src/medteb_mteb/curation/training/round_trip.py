@@ -86,7 +86,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     rules = settings.rules()
     miner = Miner([retriever], triples, corpus, rules=rules)
     decide = _Filter(miner, retriever, rules, {triples[row].query for row in leaks})
-    with tqdm(total=len(triples), desc="round-trip", unit="rows", disable=settings.quiet) as bar:
+    with tqdm(total=len(triples), desc="round-trip", unit="rows", disable=None) as bar:
         for start in range(0, len(triples), ROWS_PER_SEARCH):
             part = triples[start : start + ROWS_PER_SEARCH]
             decide(part)

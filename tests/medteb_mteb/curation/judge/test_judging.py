@@ -16,7 +16,7 @@ from medteb_mteb.curation.step import Volume, fingerprint, perform
 
 def step(source, judges, **settings):
     files = {name: source.path(name) for name in ("queries", "documents", "pools")}
-    common = {"out": source.folder / "step", "already_anonymous": True, "quiet": True}
+    common = {"out": source.folder / "step", "already_anonymous": True}
     return JudgeSettings(judges=judges, **(files | common | settings))
 
 
@@ -269,7 +269,7 @@ def test_the_command_reads_the_judges_of_a_file(make_source, make_server, endpoi
     entry = {"name": "words", "model": "rule-words", "base_url": make_server(server)}
     file.write_text(yaml.safe_dump({"judges": [entry]}), encoding="utf-8")
     paths = [str(source.path(name)) for name in ("queries", "documents", "pools")]
-    out = ["--out", str(source.folder / "out"), "--judges", str(file), "--quiet"]
+    out = ["--out", str(source.folder / "out"), "--judges", str(file)]
     code, _, error = medteb("judge", *paths, *out)
     assert code != 0
     assert "anonym" in error
