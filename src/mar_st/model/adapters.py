@@ -23,44 +23,17 @@ if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Transformer
     from transformers import PreTrainedModel
 
-#: Projections of a layer of the Llama family (Qwen, Mistral, Gemma, gte); they carry LoRA in MAR.
-LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
 #: Linear layers that no vector goes through: BERT's pooler, and heads.
 _NON_ENCODER_LAYERS = {"pooler", "head", "lm_head", "cls"}
 
 
-def default_targets(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the layers that carry LoRA unless a recipe names others: all linear layers.
-
-    For the Llama family these are `LORA_TARGETS`, for GPT-NeoX (Pythia) `query_key_value`, `dense`,
-    `dense_h_to_4h` and `dense_4h_to_h`, for BERT `query`, `key`, `value` and `dense`. Embeddings and poolers
-    are left out.
-
-    Args:
-        model: The encoder; its parameters may be on the meta device.
-
-    Raises:
-        MarError: The encoder has no linear layer.
-    """
-    names = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
-    ordered = [name for name in LORA_TARGETS if name in names]
-    targets = (*ordered, *(name for name in names if name not in ordered))
-    if not targets:
-        raise MarError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
-    return targets
-
-
 def _linear_layers(model: nn.Module) -> list[str]:
+    """Return the names of the linear layers that vectors go through."""
     return [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and not _left_out(name, module)
+        if isinstance(module, nn.Linear) and _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
     ]
-
-
-def _left_out(name: str, module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) and not _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
 
 
 def has_adapter(encoder: nn.Module) -> bool:
@@ -105,7 +78,7 @@ def add_lora(
         r: Rank of the update.
         alpha: Scale of the update; the factor is `alpha / r`.
         dropout: Dropout on the adapter's input while training.
-        targets: Names of the linear layers to adapt; default all of them, see `default_targets`.
+        targets: Names of the linear layers to adapt, such as `q_proj`; default all but poolers and heads.
 
     Raises:
         MarError: peft is not installed, the model lacks a target layer, or it carries an adapter already.
@@ -118,21 +91,21 @@ def add_lora(
     model: Any = transformer.model
     if has_adapter(transformer):
         raise MarError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
-    known = {name.rpartition(".")[2] for name in _linear_layers(model)}
-    wanted = default_targets(model) if targets is None else tuple(targets)
-    unknown = [target for target in wanted if target not in known]
-    if unknown or not wanted:
+    layers = _linear_layers(model)
+    known = {name.rpartition(".")[2] for name in layers}
+    wanted = known if targets is None else set(targets)
+    if not wanted or not wanted <= known:
         raise MarError(
-            f"{type(model).__name__} lacks the LoRA targets {', '.join(unknown) or '(none given)'}; its "
-            f"linear layers are called {', '.join(sorted(known))}. Leave lora_targets out to adapt them all."
+            f"{type(model).__name__} lacks the LoRA targets {sorted(wanted - known)}; its linear layers are "
+            f"called {', '.join(sorted(known)) or 'nothing'}. Leave lora_targets out to "
+            "adapt them all."
         )
     config = LoraConfig(
         task_type=TaskType.FEATURE_EXTRACTION,
         r=r,
         lora_alpha=alpha,
         lora_dropout=dropout,
-        target_modules=list(wanted),
-        exclude_modules=[name for name, layer in model.named_modules() if _left_out(name, layer)] or None,
+        target_modules=[name for name in layers if name.rpartition(".")[2] in wanted],
     )
     model.requires_grad_(False)
     model.add_adapter(config)
