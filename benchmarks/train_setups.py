@@ -350,13 +350,11 @@ def plain_model(case: Case, recipe: Any) -> Any:
     if getattr(stage, "lora_r", None):
         from peft import LoraConfig
 
-        from mar_st.model.adapters import LORA_TARGETS
-
         config = LoraConfig(
             r=stage.lora_r,
             lora_alpha=stage.lora_alpha,
             lora_dropout=stage.lora_dropout,
-            target_modules=list(LORA_TARGETS),
+            target_modules="all-linear",
         )
         modules["document"][0].model.add_adapter(config)
     if case.stage == "align":

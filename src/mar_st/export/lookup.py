@@ -77,7 +77,7 @@ def export_lookup(settings: ExportSettings) -> LookupListing:
             normalised=encoder.normalised,
             similarity=encoder.model.similarity_fn_name,
             lengths=first.lengths,
-            max_length=first.max_length,
+            max_length=first.max_seq_length,
             precision=precision,
             prompts=dict(encoder.prompts),
             files={path.name: entry_of(path) for path in sorted(part.iterdir())},

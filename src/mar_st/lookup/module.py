@@ -58,11 +58,6 @@ class LookupEncoder(InputModule):
         return self.features.lengths
 
     @property
-    def max_length(self) -> int:
-        """Characters of a text that count, see `max_seq_length`."""
-        return self.features.max_length
-
-    @property
     def max_seq_length(self) -> int:
         """Characters (not tokens) of a normalised text that count; the rest is cut."""
         return self.features.max_length
@@ -130,7 +125,7 @@ class LookupEncoder(InputModule):
         return {
             "embedding_dimension": self.dim,
             "lengths": list(self.lengths),
-            "max_length": self.max_length,
+            "max_length": self.features.max_length,
             "dictionary": self.features.digest(),
         }
 
@@ -154,27 +149,14 @@ class LookupEncoder(InputModule):
         )
 
     @classmethod
-    def load(
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        init_defaults: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
         """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]` (`"torch_dtype"`).
 
         Raises:
             MarError: A file is missing or damaged, or the files do not fit each other.
         """
-        del init_defaults
-        hub: dict[str, Any] = {
-            "subfolder": subfolder, "token": token, "cache_folder": cache_folder, "revision": revision,
-            "local_files_only": local_files_only,
-        }  # fmt: skip
+        names = ("token", "cache_folder", "revision", "local_files_only")
+        hub = {name: kwargs[name] for name in names if name in kwargs} | {"subfolder": subfolder}
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
         dictionary_path = None if dictionary is None else Path(dictionary)

@@ -91,14 +91,11 @@ class MAR(SentenceTransformer):
         query: EncoderSource,
         document: EncoderSource,
         *,
-        dim: int | None = None,
-        renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
-        default_route: Literal["query", "document"] | None = None,
         max_length: int | None = None,
         merge_adapter: bool = True,
-        device: str | None = None,
         model_kwargs: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Self:
         """Build a MAR from a query encoder and a document encoder.
 
@@ -108,19 +105,13 @@ class MAR(SentenceTransformer):
             query: BERT-style encoder (`gte`, `bert`, `xlm-roberta`, `modernbert`, ...): folder, Hub name or
                 `(config, tokenizer)`. Pooled at CLS.
             document: Causal LM (`qwen3`, `qwen2`, ...) in the same forms. EOS is appended and pooled.
-            dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
-            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
-                after it and scores by dot product, as the released code of the authors does.
             prompts: Stored prompts by name, see `model.prompts.PROMPT_NAMES`; default those that the models
                 were saved with by sentence-transformers (for queries those of the query encoder, else of the
                 document encoder), else the published ones.
-            default_route: Route of texts that are encoded without a task. By default there is none, and
-                `encode(texts)` raises an error that names the routes: otherwise wrappers without roles would
-                silently encode documents with the query encoder.
             max_length: Maximum number of tokens per text on both sides; default 512, or a model's own limit.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
-            device: Device of the model; default the best one present.
             model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
+            **options: Further arguments of `from_modules`: `dim`, `renormalise`, `default_route`, `device`.
 
         Returns:
             The model, in evaluation mode, both routes loaded.
@@ -128,22 +119,11 @@ class MAR(SentenceTransformer):
         Raises:
             MarError: Widths do not fit, or a tokenizer does not fit its encoder (sizes in the message).
         """
-        options: dict[str, Any] = {
-            "max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs
-        }  # fmt: skip
+        loading = {"max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs}
         if prompts is None:
             prompts = source_prompts(query, document)
-        query_modules = load_encoder(query, "query", **options)
-        document_modules = load_encoder(document, "document", **options)
-        return cls.from_modules(
-            query_modules,
-            document_modules,
-            dim=dim,
-            renormalise=renormalise,
-            prompts=prompts,
-            default_route=default_route,
-            device=device,
-        )
+        modules = [load_encoder(query, "query", **loading), load_encoder(document, "document", **loading)]
+        return cls.from_modules(*modules, prompts=prompts, **options)
 
     @classmethod
     def from_modules(
@@ -159,7 +139,20 @@ class MAR(SentenceTransformer):
     ) -> Self:
         """Build a MAR from the modules of both sides, as `mar_st.model.encoders.load_encoder` gives them.
 
-        The other arguments and the errors are those of `from_encoders`.
+        Args:
+            query: Modules of the query encoder.
+            document: Modules of the document encoder.
+            dim: Width of the shared space; default the query encoder's width, which it must equal.
+            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
+                after it and scores by dot product, as the released code of the authors does.
+            prompts: Stored prompts by name; default the published ones.
+            default_route: Route of texts that are encoded without a task. By default there is none, and
+                `encode(texts)` raises an error that names the routes: otherwise wrappers without roles would
+                silently encode documents with the query encoder.
+            device: Device of the model; default the best one present.
+
+        Raises:
+            MarError: The widths do not fit.
         """
         width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
         dim = dim or width

@@ -16,6 +16,9 @@ from mar_st.errors import MarError
 #: File of the vectors beside those of the transformer.
 BIGRAMS_FILE = "bigrams.safetensors"
 
+#: Options of `load` that say where files are.
+HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
+
 
 class Bigrams(nn.Module):
     """Vectors of frequent pairs of adjacent tokens, one for each token of a pair.
@@ -152,22 +155,7 @@ class BigramTransformer(Transformer):
         save_file(tensors, Path(output_path) / BIGRAMS_FILE, metadata={"format": "pt"})
 
     @classmethod
-    def load(  # type: ignore[override]  # the order of Transformer, which differs from its base class
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        trust_remote_code: bool = False,
-        model_kwargs: dict[str, Any] | None = None,
-        processor_kwargs: dict[str, Any] | None = None,
-        config_kwargs: dict[str, Any] | None = None,
-        backend: str = "torch",
-        init_defaults: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
         """Load a saved module; the vectors of token pairs get the dtype of the token embeddings.
 
         Raises:
@@ -175,15 +163,12 @@ class BigramTransformer(Transformer):
                 `backend` is not torch.
         """
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
-        if backend != "torch":
+        if (backend := kwargs.pop("backend", "torch")) != "torch":
             raise MarError(
                 f"{place} has vectors of token pairs, which sentence-transformers computes only with torch, "
                 f"not with {backend}. Leave backend out, or write the encoder with mar export."
             )
-        hub: dict[str, Any] = {
-            "subfolder": subfolder, "token": token, "cache_folder": cache_folder, "revision": revision,
-            "local_files_only": local_files_only,
-        }  # fmt: skip
+        hub = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs} | {"subfolder": subfolder}
         path = cls.load_file_path(model_name_or_path, filename=BIGRAMS_FILE, **hub)
         if path is None:
             raise MarError(f"{place} has no {BIGRAMS_FILE}; save or copy the model again.")
@@ -194,16 +179,7 @@ class BigramTransformer(Transformer):
             raise MarError(
                 f"{BIGRAMS_FILE} of {place} is damaged ({error}). Save or copy the model again."
             ) from error
-        plain: Any = Transformer.load(
-            model_name_or_path,
-            **hub,
-            trust_remote_code=trust_remote_code,
-            model_kwargs=model_kwargs,
-            processor_kwargs=processor_kwargs,
-            config_kwargs=config_kwargs,
-            init_defaults=init_defaults,
-            **kwargs,
-        )
+        plain: Any = Transformer.load(model_name_or_path, subfolder=subfolder, **kwargs)
         return cls.of(plain, bigrams.to(plain.model.get_input_embeddings().weight.dtype))
 
 
