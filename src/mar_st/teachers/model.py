@@ -65,32 +65,21 @@ class ModelTeacher:
         self._digests: dict[Side, str] = {}
 
     @classmethod
-    def of_documents(
-        cls,
-        mar: MAR,
-        store: TeacherStore,
-        *,
-        query_prompt: str | None = None,
-        normalised: bool = True,
-        **options: Any,
-    ) -> Self:
-        """Return the document encoder of a MAR as a teacher, which encodes queries too (Stage I).
+    def of_documents(cls, mar: MAR, store: TeacherStore, *, normalised: bool = True, **options: Any) -> Self:
+        """Return the document encoder of a MAR as a teacher, which encodes queries as documents (Stage I).
 
         Args:
             mar: The MAR.
             store: Teacher store that keeps its vectors.
-            query_prompt: Prompt before queries; default the prompt of documents, so that both are encoded as
-                `encode_corpus` does.
             normalised: False: vectors before normalisation, with the dimensions that the route keeps.
             **options: Further arguments of the class.
         """
         document = RoleEncoding("document", mar.prompts.get("document") or "")
-        query = document if query_prompt is None else RoleEncoding("document", query_prompt)
         model: SentenceTransformer = mar
         if not normalised:
             modules: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
             model = SentenceTransformer(modules=modules, device=str(mar.device)).eval()
-        return cls(model, store, {"query": query, "document": document}, **options)
+        return cls(model, store, {"query": document, "document": document}, **options)
 
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
