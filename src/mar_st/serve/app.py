@@ -99,7 +99,7 @@ def create_app(
 
     app = FastAPI(
         title="MAR search", version=version("medteb"), docs_url=None, redoc_url=None, lifespan=lifespan,
-        redirect_slashes=False,
+        redirect_slashes=False, telemetry={"tracing": False, "metrics": False, "logs": False},
         responses={"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}},
     )  # fmt: skip
     app.state.generations, app.state.metrics = generations, metrics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -34,38 +34,19 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self.seconds = Histogram(
-            "mar_stage_seconds",
-            "Latency by stage.",
-            ["stage"],
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self.sizes = Histogram(
-            "mar_batch_size",
-            "Texts or queries computed together.",
-            ["stage"],
-            buckets=SIZE_BUCKETS,
-            registry=registry,
-        )
-        self.requests = Counter(
-            "mar_requests", "Requests by route and status.", ["route", "status"], registry=registry
-        )
-        self.errors = Counter(
-            "mar_errors", "Requests that were answered with an error, by kind.", ["kind"], registry=registry
-        )
-        self.reloads = Counter(
-            "mar_reloads", "Openings of an index while serving.", ["result"], registry=registry
-        )
-        self.waiting = Gauge("mar_queue_length", "Texts and queries that wait.", ["stage"], registry=registry)
-        self.documents = Gauge("mar_index_documents", "Documents of the index.", registry=registry)
-        self.generation = Gauge("mar_index_generation", "How often the index was opened.", registry=registry)
-        self.encoder = Gauge(
-            "mar_query_encoder",
-            "1 for the query encoder that answers.",
-            ["model", "query_encoder"],
-            registry=registry,
-        )
+        seconds: dict[str, Any] = {"buckets": SECONDS_BUCKETS, "registry": registry}
+        sizes: dict[str, Any] = {"buckets": SIZE_BUCKETS, "registry": registry}
+        plain: dict[str, Any] = {"registry": registry}
+        self.seconds = Histogram("mar_stage_seconds", "Latency by stage.", ["stage"], **seconds)
+        self.sizes = Histogram("mar_batch_size", "Texts or queries computed together.", ["stage"], **sizes)
+        self.requests = Counter("mar_requests", "Requests by route and status.", ["route", "status"], **plain)
+        self.errors = Counter("mar_errors", "Requests answered with an error, by kind.", ["kind"], **plain)
+        self.reloads = Counter("mar_reloads", "Openings of an index while serving.", ["result"], **plain)
+        self.waiting = Gauge("mar_queue_length", "Texts and queries that wait.", ["stage"], **plain)
+        self.documents = Gauge("mar_index_documents", "Documents of the index.", **plain)
+        self.generation = Gauge("mar_index_generation", "How often the index was opened.", **plain)
+        names = ["model", "query_encoder"]
+        self.encoder = Gauge("mar_query_encoder", "1 for the query encoder that answers.", names, **plain)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
