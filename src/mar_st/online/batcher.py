@@ -169,10 +169,9 @@ class Batcher(Generic[T, R]):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._jobs or self._closed)
-                callers, seconds = self._last
-                if callers > 1 and not self._closed:
-                    window = min(WINDOW, seconds / 4)
-                    self._changed.wait_for(lambda n=callers: len(self._jobs) >= n or self._closed, window)
+                if self._last[0] > 1:
+                    window = min(WINDOW, self._last[1] / 4)
+                    self._changed.wait_for(lambda: len(self._jobs) >= self._last[0] or self._closed, window)
                 batch = self._take()
                 if not batch and not self._jobs and self._closed:
                     return
@@ -292,7 +291,7 @@ class MicroBatcher(Batcher[str, np.ndarray]):
     ) -> None:
         self.encoder = encoder
         super().__init__(
-            encoder.encode,
+            lambda texts: list(encoder.encode(texts)),
             max_batch=max_batch,
             max_cost=max_tokens,
             max_queue=max_queue,

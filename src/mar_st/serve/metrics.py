@@ -56,7 +56,7 @@ class Metrics:
 
     def observer(self, stage: str) -> Callable[[str, float], None]:
         """Return the callback to which the `Batcher` of a stage (`encode`, `search`) reports."""
-        observe = {
+        observe: dict[str, Callable[[float], Any]] = {
             "queue": self.seconds.labels("queue").observe,
             "size": self.sizes.labels(stage).observe,
             "work": self.seconds.labels(stage).observe,

@@ -97,6 +97,7 @@ def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
     assert (whole.dim, whole.identity) == (128, alone.identity)
 
 
+@pytest.mark.slow
 def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
     """OpenVINO frees the stack that it gives to signal handlers; the next signal then ended the process."""
     code = (
