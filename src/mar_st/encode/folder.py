@@ -147,7 +147,9 @@ class VectorFolder:
             path = shard_files(self.path, number)[0]
             tensors, table = _mapped(path), read_table(path.with_suffix(".arrow"))
             count = self.manifest["shards"][number]["count"]
-            expected = {"vectors": (count, self.dim // 8 if self.dtype == "binary" else self.dim)}
+            expected: dict[str, tuple[int, ...]] = {
+                "vectors": (count, self.dim // 8 if self.dtype == "binary" else self.dim)
+            }
             if self.dtype == "int8":
                 expected["scale"] = (count,)
             if {name: values.shape for name, values in tensors.items()} != expected or len(table) != count:

@@ -82,7 +82,7 @@ def write_documents(
 
 def _column(values: Sequence[Scalar | None], kind: FieldType, count: int) -> Any:
     if kind == "string":
-        written = [
+        written: list[Any] = [
             value if value is None or isinstance(value, str) else json.dumps(value) for value in values
         ]
     else:

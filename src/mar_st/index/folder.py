@@ -74,8 +74,8 @@ class Segment:
 
     def find(self, ids: Sequence[str]) -> np.ndarray:
         """Return the rows with one of these ids that are not deleted."""
-        rows = self.documents.find(ids)
-        return rows[self.alive[rows]]
+        rows: np.ndarray = self.documents.find(ids)
+        return np.asarray(rows[self.alive[rows]])
 
 
 def sizes(folder: Path) -> dict[str, int]:

@@ -236,7 +236,7 @@ class Searcher:
         ranked = [documents[: max(k, rerank_count)] for documents in ranked]
         keys = list(dict.fromkeys(document.key for documents in ranked for document in documents))
         stored = dict(zip(keys, self.index.documents(keys), strict=True))
-        queries = texts or [None] * len(ranked)
+        queries: Sequence[str | None] = texts or [None] * len(ranked)
         if rerank_count and texts is not None:
             ranked = [
                 self._reordered(text, documents, rerank_count, stored, deadline)

@@ -39,7 +39,8 @@ SHIFT = 0.5
 
 def exact_rows(source: Vectors, queries: np.ndarray) -> np.ndarray:
     """Return the best `RECALL_DEPTH` rows of each query, `(n, RECALL_DEPTH)` int64; -1: there are fewer."""
-    best, start = [], 0
+    best: list[tuple[np.ndarray, np.ndarray]] = []
+    start = 0
     for block in source.blocks():
         scores, rows = flat.search(queries, block, RECALL_DEPTH)
         best = [flat.merge([*best, (scores, np.where(rows >= 0, rows + start, -1))], RECALL_DEPTH)]
