@@ -213,7 +213,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     (out / SHARDS).mkdir(parents=True)
     settings = EncodeSettings(dtype=DTYPES[args.precision])
     first = scan_corpus(folder / "few.jsonl", settings.shard, show_progress=False)
-    worker = Worker(EncodeJob(str(folder), str(out), first, settings, args.device))
+    worker = Worker(EncodeJob(str(folder), str(out), first, settings, {"kernel": "torch"}, args.device))
     worker.engine.encode(texts[:64])
     before = reset_peak()
     started = time.perf_counter()
@@ -222,7 +222,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from mar_st.encode.corpus import ShardReader
 
     worker.job, worker._reader = (
-        EncodeJob(str(folder), str(out), scan, settings, args.device),
+        EncodeJob(str(folder), str(out), scan, settings, {"kernel": "torch"}, args.device),
         ShardReader(scan),
     )
     worker.run(range(len(scan.shards)), lambda number: print(number, end="\r", file=sys.stderr))

@@ -54,7 +54,6 @@ SYSTEMS = {
         for probes, again in ((8, 5), (16, 10), (32, 10), (64, 20), (128, 20), (256, 50))
     ],
     "mar-hnsw": HNSW,
-    "mar-hnsw-int8": [{**setting, "rescore": 2} for setting in HNSW],
     "mar-auto": [{}],
 }
 
@@ -159,12 +158,10 @@ def mar_index(name, vectors, folder):
     if not (out / "manifest.json").is_file():
         started = time.perf_counter()
         kind = name.removeprefix("mar-")
-        params = {"storage": "int8"} if kind == "hnsw-int8" else {}
         manifest = build_index(
             VectorFolder.open(source),
             out,
-            kind=kind.removesuffix("-int8") if kind != "int8" else kind,
-            params=params,
+            kind=kind,
             say=lambda line: print(line, file=sys.stderr),
         )
         built = time.perf_counter() - started
