@@ -35,7 +35,7 @@ SAMPLE_BYTES = 2**20
 #: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
 MAX_CELL_CHARACTERS = 2**31 - 1
 #: Splits of saved data sets and of the Hub, in order of preference.
-SPLITS = ("corpus", "train", "test")
+SPLITS = ("train", "corpus", "test")
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ def hub_dataset(name: str, table: str = "") -> Any:
     """Return the data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`, in the cache of `datasets`.
 
     Args:
-        name: The name. Without a split, that of the name `table`, or else `corpus`, `train` or `test`, is
+        name: The name. Without a split, that of the name `table`, or else `train`, `corpus` or `test`, is
             taken.
         table: Preferred split.
 
