@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     arguments = parser.parse_args()
 
-    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
+    from tools.anonymize.evaluate import quality, read_marked
+
     from medteb_mteb.curation.anonymize.find import Finder, analyzer
 
     finder = Finder()

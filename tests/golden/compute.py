@@ -150,7 +150,8 @@ def clinic_labels(folder: Path) -> dict[str, dict[str, int]]:
 
 def anonymised() -> dict[str, dict[str, float]]:
     """Recall and precision of the anonymiser on its labelled files."""
-    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
+    from tools.anonymize.evaluate import quality, read_marked
+
     from medteb_mteb.curation.anonymize.find import Finder
 
     finder = Finder()

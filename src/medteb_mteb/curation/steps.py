@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.adapted import ANONYMIZE
+from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.diversify import DIVERSIFY
 from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.judge import JUDGE

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.checks import plain
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, chosen
-from medteb_mteb.curation.anonymize.spans import Span, disjoint
-from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, chosen, disjoint
 from medteb_mteb.curation.texts.terms import joined
 
 if TYPE_CHECKING:
@@ -44,15 +43,18 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
         language: Language under which presidio registers them; each one handles Chinese and English.
 
     Raises:
-        BuildError: presidio-analyzer is not installed.
+        MarError: presidio-analyzer is not installed.
     """
     try:
         import presidio_analyzer  # noqa: F401  # lazy: presidio_analyzer
     except ImportError as error:
-        raise BuildError("Anonymising needs presidio-analyzer: pip install 'medteb[build]'") from error
-    from medteb_mteb.curation.anonymize.addresses import Address, EnglishAddress  # lazy: presidio_analyzer
+        raise MarError("Anonymising needs presidio-analyzer: pip install 'medteb[build]'") from error
+    from medteb_mteb.curation.anonymize.addresses import (  # lazy: presidio_analyzer
+        Address,
+        Bed,  # lazy: presidio_analyzer
+        EnglishAddress,
+    )
     from medteb_mteb.curation.anonymize.bare_names import BareName  # lazy: presidio_analyzer
-    from medteb_mteb.curation.anonymize.beds import Bed  # lazy: presidio_analyzer
     from medteb_mteb.curation.anonymize.contacts import (  # lazy: presidio_analyzer
         Email,
         Landline,
@@ -61,8 +63,10 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
         Url,
     )
     from medteb_mteb.curation.anonymize.dates import AnyDate, BirthDate  # lazy: presidio_analyzer
-    from medteb_mteb.curation.anonymize.dotted_names import DottedName  # lazy: presidio_analyzer
-    from medteb_mteb.curation.anonymize.english_persons import EnglishName  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.english_persons import (
+        DottedName,  # lazy: presidio_analyzer
+        EnglishName,  # lazy: presidio_analyzer
+    )
     from medteb_mteb.curation.anonymize.papers import (  # lazy: presidio_analyzer
         BankCard,
         Code,

@@ -1,17 +1,18 @@
-"""The kinds of identifiers, most specific first: if two spans are equal, the earlier kind wins."""
+"""The kinds of identifiers, most specific first, and their spans in a text."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["IDENTIFIER_KINDS", "Kind", "chosen", "placeholder"]
+__all__ = ["IDENTIFIER_KINDS", "Kind", "Span", "chosen", "disjoint", "placeholder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, .
     """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, strict ones only if `strict`.
 
     Raises:
-        BuildError: A kind is unknown, or no kind is left.
+        MarError: A kind is unknown, or no kind is left.
     """
     if names is None:
         return tuple(name for name, kind in IDENTIFIER_KINDS.items() if strict or not kind.strict)
@@ -65,12 +66,66 @@ def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, .
     for name in sorted(wanted - set(IDENTIFIER_KINDS)):
         near = get_close_matches(name, IDENTIFIER_KINDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Kinds are {', '.join(IDENTIFIER_KINDS)}."
-        raise BuildError(f"There is no kind of identifier {name!r}. {hint}")
+        raise MarError(f"There is no kind of identifier {name!r}. {hint}")
     if not wanted:
-        raise BuildError("No kind of identifier was selected.")
+        raise MarError("No kind of identifier was selected.")
     return tuple(kind for kind in IDENTIFIER_KINDS if kind in wanted)
 
 
 def placeholder(kind: str, *, chinese: bool) -> str:
     """Return the placeholder of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
     return f"[{IDENTIFIER_KINDS[kind].chinese}]" if chinese else f"[{kind}]"
+
+
+_ORDER = {kind: number for number, kind in enumerate(IDENTIFIER_KINDS)}
+
+
+class Span(NamedTuple):
+    """An identifier in a text.
+
+    Attributes:
+        start: Offset of its first character.
+        end: Offset after its last character.
+        kind: One of `IDENTIFIER_KINDS`.
+    """
+
+    start: int
+    end: int
+    kind: str
+
+
+def disjoint(spans: Iterable[Span], text: str) -> list[Span]:
+    """Return spans that do not overlap and cover every letter and digit of the given spans.
+
+    Of overlapping spans, the longest one is kept; of equally long spans, the one with the more specific kind
+    (the order of `IDENTIFIER_KINDS`). The rest of a span beyond the kept one becomes a separate span.
+
+    Returns:
+        The spans, sorted by start.
+    """
+    ranked = sorted(set(spans), key=lambda span: (span.start - span.end, _ORDER[span.kind], span.start))
+    taken: list[Span] = []
+    for span in ranked:
+        for start, end in _free(span, taken):
+            if any(char.isalnum() for char in text[start:end]):
+                insort(taken, Span(start, end, span.kind))
+    return taken
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _free(span: Span, taken: list[Span]) -> list[tuple[int, int]]:
+    """Return the parts of a span that no span of `taken` covers; `taken` is sorted and without overlap."""
+    parts, position = [], span.start
+    number = max(bisect_left(taken, span.start, key=_start) - 1, 0)
+    while number < len(taken) and taken[number].start < span.end:
+        other = taken[number]
+        if other.start > position:
+            parts.append((position, other.start))
+        position = max(position, other.end)
+        number += 1
+    if position < span.end:
+        parts.append((position, span.end))
+    return parts

@@ -6,17 +6,14 @@ of them is found.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import regex
 
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.spans import Span
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.errors import MarError
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
 from medteb_mteb.curation.texts.terms import Terms
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ class Known:
         values: Identifiers by kind.
 
     Raises:
-        BuildError: ahocorasick_rs is not installed.
+        MarError: ahocorasick_rs is not installed.
     """
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
@@ -60,13 +57,6 @@ class Known:
             if kind in kinds:
                 for match in terms.every(even):
                     yield Span(places[match.start], places[match.end - 1] + 1, kind)
-
-    def digest(self, salt: bytes) -> str:
-        """Return the fingerprint of the list for a step's settings: 16 hex digits that do not reveal it."""
-        content = "\n".join(
-            f"{kind}\t{value}" for kind, identifiers in self.values.items() for value in identifiers
-        )
-        return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
 
 
 def _even(text: str) -> tuple[str, Sequence[int]]:
@@ -99,15 +89,15 @@ def read_known(path: str | Path) -> Known:
     """Return the known identifiers of a text file: one per line, a name unless a tab and a kind follow.
 
     Raises:
-        BuildError: The file cannot be read or holds no identifiers, or a line is invalid.
+        MarError: The file cannot be read or holds no identifiers, or a line is invalid.
     """
     file = Path(path)
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+        raise MarError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise BuildError(f"{file} is not text in UTF-8; give one identifier on each line.") from error
+        raise MarError(f"{file} is not text in UTF-8; give one identifier on each line.") from error
     values: defaultdict[str, list[str]] = defaultdict(list)
     for number, line in enumerate(lines, start=1):
         value, _, kind = (part.strip() for part in line.partition("\t"))
@@ -115,15 +105,13 @@ def read_known(path: str | Path) -> Known:
             continue
         # The line itself stays out of messages: it is private.
         if sum(char.isalnum() for char in value) < MIN_LENGTH:
-            raise BuildError(
-                f"{file}, line {number}: a known identifier has {MIN_LENGTH} characters or more."
-            )
+            raise MarError(f"{file}, line {number}: a known identifier has {MIN_LENGTH} characters or more.")
         if (kind := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
-            raise BuildError(
+            raise MarError(
                 f"{file}, line {number}: expected a kind after the tab; choose from "
                 f"{', '.join(IDENTIFIER_KINDS)}."
             )
         values[kind].append(value)
     if not values:
-        raise BuildError(f"{file} holds no identifiers; give one on each line.")
+        raise MarError(f"{file} holds no identifiers; give one on each line.")
     return Known(values)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import hmac
 import io
 from collections import Counter
 from dataclasses import dataclass
@@ -13,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
+from mar_st.errors import MarError
+from mar_st.files import write_text
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,12 +48,6 @@ class Answers:
     cleared: frozenset[tuple[str, str]]
     open: int
 
-    def digest(self, salt: bytes) -> str:
-        """Return 16 hex digits that identify the answers and reveal none of them."""
-        rows = [f"yes\t{kind}\t{value}" for kind, values in self.identifiers.items() for value in values]
-        rows += [f"no\t{kind}\t{value}" for kind, value in self.cleared]
-        return hmac.digest(salt, "\n".join(sorted(rows)).encode(), hashlib.sha256).hex()[:16]
-
 
 def write_sheet(
     source: str | Path,
@@ -64,7 +56,6 @@ def write_sheet(
     kinds: Iterable[str] | None = None,
     known: Known | None = None,
     columns: Mapping[str, str] | None = None,
-    show_progress: bool = True,
 ) -> int:
     """Write the values that only strict mode would replace, each once, the most frequent first.
 
@@ -76,24 +67,23 @@ def write_sheet(
         kinds: Kinds to look for; default those of strict mode without `DATE`.
         known: Known identifiers, which need no review.
         columns: See `read_texts`.
-        show_progress: Show a progress bar.
 
     Returns:
         Number of values.
 
     Raises:
-        BuildError: The file exists or cannot be written, or the source cannot be read.
+        MarError: The file exists or cannot be written, or the source cannot be read.
     """
     file = Path(path)
     if file.exists():
-        raise BuildError(f"{file} exists and may hold answers; give the name of a new file.")
+        raise MarError(f"{file} exists and may hold answers; give the name of a new file.")
     if kinds is None:
         kinds = [kind for kind in IDENTIFIER_KINDS if kind != "DATE"]
 
     usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
-    for text in tqdm(read_texts(source, columns), "looking", unit=" texts", disable=not show_progress):
+    for text in tqdm(read_texts(source, columns), "looking", unit=" texts", disable=None):
         fields = [text.title, text.text]
         for field, certain, all_ in zip(fields, usual.together(fields), strict.together(fields), strict=True):
             for start, end, kind in all_:
@@ -126,17 +116,17 @@ def read_sheet(path: str | Path) -> Answers:
     """Return the answers of a sheet whose first column says yes or no; rows without an answer are counted.
 
     Raises:
-        BuildError: The file cannot be read or is not such a sheet, or a row is invalid.
+        MarError: The file cannot be read or is not such a sheet, or a row is invalid.
     """
     file = Path(path)
     try:
         rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline="")))
     except OSError as error:
-        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+        raise MarError(f"{file} cannot be read ({error.strerror}).") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BuildError(f"{file} is not a CSV file in UTF-8; save the sheet as 'CSV UTF-8'.") from error
+        raise MarError(f"{file} is not a CSV file in UTF-8; save the sheet as 'CSV UTF-8'.") from error
     if not rows or tuple(cell.strip() for cell in rows[0][: len(COLUMNS)]) != COLUMNS:
-        raise BuildError(f"{file} is not a sheet of --review: its columns are {', '.join(COLUMNS)}.")
+        raise MarError(f"{file} is not a sheet of --review: its columns are {', '.join(COLUMNS)}.")
     yes: dict[str, set[str]] = {}
     cleared: set[tuple[str, str]] = set()
     open_rows = 0
@@ -145,7 +135,7 @@ def read_sheet(path: str | Path) -> Answers:
             continue
         # The row itself stays out of messages: it is private.
         if len(row) < 3 or row[1] not in IDENTIFIER_KINDS:
-            raise BuildError(f"{file}, row {number}: expected an answer, a kind and a value.")
+            raise MarError(f"{file}, row {number}: expected an answer, a kind and a value.")
         answer, kind, value = row[0].strip().lower(), row[1], row[2]
         value = value.removeprefix("'")
         if answer in _YES:
@@ -153,7 +143,7 @@ def read_sheet(path: str | Path) -> Answers:
         elif answer in _NO:
             cleared.add((kind, plain(value)))
         elif answer:
-            raise BuildError(f"{file}, row {number}: the answer is yes or no (是, 否), or empty.")
+            raise MarError(f"{file}, row {number}: the answer is yes or no (是, 否), or empty.")
         else:
             open_rows += 1
     identifiers = {kind: tuple(sorted(values)) for kind, values in sorted(yes.items())}

@@ -6,46 +6,35 @@ import hashlib
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field
+
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import chosen, placeholder
 from medteb_mteb.curation.anonymize.known import merged, read_known
-from medteb_mteb.curation.anonymize.salt import salt_for, salt_id
-from medteb_mteb.curation.anonymize.sheet import read_sheet
-from medteb_mteb.curation.anonymize.surrogates import Surrogates
-from medteb_mteb.curation.files.folder import write_json
-from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.files.step import TEXTS_PER_SHARD, Counts, run_step
+from medteb_mteb.curation.anonymize.sheet import read_sheet, write_sheet
+from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
+from medteb_mteb.curation.files import TextsSettings, run_step
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.step import Counts, Input, Runtime, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from medteb_mteb.curation.anonymize.kinds import Span
     from medteb_mteb.curation.anonymize.known import Known
     from medteb_mteb.curation.anonymize.sheet import Answers
-    from medteb_mteb.curation.anonymize.spans import Span
-    from medteb_mteb.curation.files.sources import TextSource
 
-__all__ = [
-    "ENTITIES_FILE",
-    "IDENTIFIERS_KEY",
-    "VERSION",
-    "Anonymise",
-    "Anonymised",
-    "Ids",
-    "Mode",
-    "anonymize",
-]
+__all__ = ["ANONYMIZE", "IDENTIFIERS_KEY", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
 
 #: Incremented with every change of recognition or replacement.
 VERSION = 6
 #: Key of `meta` with the number of identifiers of each kind in a text.
 IDENTIFIERS_KEY = "identifiers"
-#: File next to the manifest with the counts over all texts.
-ENTITIES_FILE = "entities.json"
 
 #: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
@@ -64,7 +53,7 @@ class Anonymise:
         mode: `placeholder` replaces a name by `[姓名]` (`[NAME]` in a text without Chinese), `surrogate` by
             another name, the same one for every occurrence.
         kinds: Kinds to look for; default all of `IDENTIFIER_KINDS`.
-        salt: The secret of the surrogates; needed for them, for `known` and for `answers`.
+        salt: The secret of the surrogates.
         keep_meta: Keys of `meta` to keep. Their values are anonymised too, with the key as their label; all
             other keys are left out, since a bare name or number in a column cannot be recognised.
         ids: Treatment of ids that came with the texts: `check` keeps them but raises an error if one is
@@ -78,7 +67,6 @@ class Anonymise:
     """
 
     name = "anonymize"
-    reads_private = True
 
     def __init__(
         self,
@@ -93,53 +81,26 @@ class Anonymise:
         strict: bool = False,
         answers: Answers | None = None,
     ) -> None:
-        if mode not in {"placeholder", "surrogate"}:
-            raise BuildError(f"mode must be placeholder or surrogate; got {mode!r}.")
-        if ids not in {"check", "keep", "digest"}:
-            raise BuildError(f"ids must be check, keep or digest; got {ids!r}.")
         if mode == "surrogate" and not salt:
-            raise BuildError("Surrogates need a secret: give salt, for instance salt_for(out).")
-        if (known is not None or answers is not None) and not salt:
-            raise BuildError("Known identifiers need a secret: give salt, for instance salt_for(out).")
+            raise MarError("Surrogates need a secret: give salt, for instance salt_for(out).")
         self.mode: Mode = mode
         self.kinds = chosen(kinds, strict=strict)
         self.strict = strict
         self.keep_meta = tuple(sorted(set(keep_meta)))
         self.ids: Ids = ids
         self.id_label = id_label
-        self._salt = salt if mode == "surrogate" else None
         self.known = known if answers is None else merged(known, answers.identifiers)
         self._answers = answers
-        self._answers_digest = answers.digest(salt) if answers is not None and salt else ""
-        self._known_digest = known.digest(salt) if known is not None and salt else ""
-        self._surrogates = Surrogates(self._salt) if self._salt else None
+        self._surrogates = Surrogates(salt) if salt and mode == "surrogate" else None
         self._finder: Finder | None = None
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
         self._seen = 0
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return everything the output depends on; the secret is represented by its fingerprint."""
-        own: dict[str, Any] = {
-            "version": VERSION,
-            "mode": self.mode,
-            "kinds": list(self.kinds),
-            "keep_meta": list(self.keep_meta),
-            "ids": self.ids,
-        }
-        if self._known_digest:
-            own["known"] = self._known_digest
-        if self.strict:
-            own["strict"] = True
-        if self._answers_digest:
-            own["reviewed"] = self._answers_digest
-        return {**own, "salt": salt_id(self._salt)} if self._salt else own
-
     @property
     def mark(self) -> str:
-        """Return the value of `Text.anonymised`: name, version and a digest of the settings."""
-        digest = hashlib.sha256(json.dumps(dict(self.settings()), sort_keys=True).encode()).hexdigest()
-        return f"{self.name}/{VERSION}:{digest[:12]}"
+        """Return the value of `Text.anonymised`: name, version and options that decide what is replaced."""
+        return f"{self.name}/{VERSION}:{self.mode}{'-strict' if self.strict else ''}"
 
     def restore(self, kept: Sequence[Text]) -> None:
         """Restore the ids already in use."""
@@ -201,7 +162,7 @@ class Anonymise:
 
     def _check_id(self, spans: Sequence[Span]) -> None:
         if spans:
-            raise BuildError(
+            raise MarError(
                 f"The id of text {self._seen} of the input is itself an identifier ({spans[0].kind}). "
                 "--ids digest makes new ids from the anonymised texts; --ids keep keeps them all."
             )
@@ -255,117 +216,56 @@ def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> An
     return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
 
 
-@dataclass(frozen=True)
-class Anonymised:
-    """Result of the step.
+class AnonymizeSettings(TextsSettings):
+    """Options of the step `anonymize`."""
 
-    Attributes:
-        report: Texts read and kept.
-        identifiers: Number of identifiers replaced by kind.
-        texts_with: Number of texts that had any.
-        left_out: Keys of `meta` that were left out.
-    """
-
-    report: Counts
-    identifiers: dict[str, int] = field(default_factory=dict)
-    texts_with: int = 0
-    left_out: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of `entities.json`."""
-        return {
-            "texts": self.report.kept,
-            "texts_with": self.texts_with,
-            "identifiers": self.identifiers,
-            "left_out": list(self.left_out),
-        }
-
-
-def anonymize(
-    source: str | Path,
-    out: str | Path,
-    *,
-    mode: Mode = "placeholder",
-    kinds: Iterable[str] | None = None,
-    salt: str | Path | None = None,
-    keep_meta: Iterable[str] = (),
-    ids: Ids = "check",
-    known: str | Path | None = None,
-    strict: bool = False,
-    reviewed: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    sources: Sequence[TextSource] = (),
-    shard: int = TEXTS_PER_SHARD,
-    show_progress: bool = True,
-) -> Anonymised:
-    """Run the step on a source, or resume an interrupted run, and count the replaced identifiers.
-
-    Writes `entities.json` next to the manifest: counts by kind and the keys of `meta` that were left out,
-    never the identifiers themselves.
-
-    Args:
-        source: See `read_texts`.
-        out: Folder to write.
-        mode: See `Anonymise`.
-        kinds: See `Anonymise`.
-        salt: File of the secret of surrogates, see `salt_for`.
-        keep_meta: See `Anonymise`.
-        ids: See `Anonymise`.
-        known: File of identifiers that are known beforehand, see `read_known`.
-        strict: See `Anonymise`.
-        reviewed: Sheet of doubtful identifiers with answers, see `read_sheet`.
-        columns: See `read_texts`.
-        sources: See `run_step`.
-        shard: Texts per shard.
-        show_progress: Show a progress bar.
-
-    Raises:
-        BuildError: See `run_step`, `Anonymise` and `salt_for`.
-    """
-    listed = read_known(known) if known is not None else None
-    answers = read_sheet(reviewed) if reviewed is not None else None
-    private = mode == "surrogate" or listed is not None or answers is not None
-    secret = salt_for(out, salt) if private else None
-    step = Anonymise(
-        mode=mode,
-        kinds=kinds,
-        salt=secret,
-        keep_meta=keep_meta,
-        ids=ids,
-        id_label=(columns or {}).get("id", ""),
-        known=listed,
-        strict=strict,
-        answers=answers,
+    mode: Mode = Field("placeholder", description="Replace a name by [姓名], or by another name (surrogate).")
+    kinds: tuple[str, ...] | None = Field(None, description="Kind of identifiers to replace; default: all.")
+    keep_meta: tuple[str, ...] = Field((), description="Further column to keep, anonymised.")
+    ids: Ids = Field("check", description="Refuse ids that are identifiers, keep all, or make new ones.")
+    known: Annotated[Path | None, Input("file")] = Field(
+        None, description="File of known names, one per line, or IDENTIFIER<tab>KIND."
     )
-    report = run_step(
-        step, source, out, columns=columns, sources=sources, shard=shard, show_progress=show_progress
+    strict: bool = Field(False, description="Also replace doubtful identifiers and dates.")
+    review: Annotated[Path | None, Runtime()] = Field(
+        None, description="CSV file to write what only --strict replaces to, for a person to decide."
     )
-    path = Path(out) / ENTITIES_FILE
-    if path.is_file():
-        counts = json.loads(path.read_text(encoding="utf-8"))
-        return Anonymised(report, counts["identifiers"], counts["texts_with"], tuple(counts["left_out"]))
-    result = _counted(report, _left_out(source, columns, step))
-    write_json(path, result.to_json())
-    return result
+    reviewed: Annotated[Path | None, Input("file")] = Field(
+        None, description="Sheet of --review with answers in its first column."
+    )
+    salt: Annotated[Path | None, Runtime()] = Field(
+        None, description="File of the secret of surrogates; default: surrogates.salt beside OUT."
+    )
 
 
-def _counted(report: Counts, left_out: tuple[str, ...]) -> Anonymised:
-    counts: Counter[str] = Counter()
-    texts_with = 0
-    for file in sorted(report.folder.glob("records-*.jsonl")):
-        with file.open(encoding="utf-8") as lines:
+def anonymize(settings: AnonymizeSettings) -> Counts:
+    """Replace identifiers of persons in texts."""
+    known = read_known(settings.known) if settings.known else None
+    salt = settings.salt or settings.out.parent / "surrogates.salt"
+    work = Anonymise(
+        mode=settings.mode,
+        kinds=settings.kinds,
+        salt=salt_for(settings.out, salt) if settings.mode == "surrogate" else None,
+        keep_meta=settings.keep_meta,
+        ids=settings.ids,
+        id_label=settings.columns.get("id", ""),
+        known=known,
+        strict=settings.strict,
+        answers=read_sheet(settings.reviewed) if settings.reviewed else None,
+    )
+    if settings.review is not None:
+        write_sheet(
+            settings.source, settings.review, kinds=settings.kinds, known=known, columns=settings.columns
+        )
+    counts = run_step(work, settings.source, settings.out, columns=settings.columns, sources=settings.sources)
+    found: Counter[str] = Counter()
+    for records in settings.out.glob("records-*.jsonl"):
+        with records.open(encoding="utf-8") as lines:
             for line in lines:
-                by_kind = json.loads(line).get("meta", {}).get(IDENTIFIERS_KEY, {})
-                counts.update(by_kind)
-                texts_with += bool(by_kind)
-    return Anonymised(report, dict(sorted(counts.items())), texts_with, left_out)
+                found.update(json.loads(line).get("meta", {}).get(IDENTIFIERS_KEY, {}))
+    own = [{"version": VERSION, "strict": settings.strict}]
+    details = {**counts.details, "identifiers": dict(sorted(found.items()))}
+    return replace(counts, details=details, provenance={**counts.provenance, "anonymisers": own})
 
 
-def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
-    """Return the keys of `meta` that the step did not keep; a key may hold an identifier too."""
-    keys = {key for text in read_texts(source, columns) for key in text.meta} - {
-        *step.keep_meta,
-        IDENTIFIERS_KEY,
-    }
-    finder = step.finder()
-    return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))
+ANONYMIZE = Step("anonymize", AnonymizeSettings, anonymize, "texts", anonymises=True, version=str(VERSION))

@@ -11,9 +11,15 @@ import datetime as dt
 import hashlib
 import hmac
 import re
+import secrets
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
+from mar_st.errors import MarError
+from mar_st.files import write_text
 from medteb_mteb.curation.anonymize.checks import digits_of, id_card_digit, luhn_digit, plain
 from medteb_mteb.curation.anonymize.kinds import placeholder
 from medteb_mteb.curation.anonymize.words import words
@@ -21,7 +27,10 @@ from medteb_mteb.curation.anonymize.words import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Surrogates"]
+__all__ = ["Surrogates", "salt_for"]
+
+#: Fewest bytes of a secret.
+_MIN_SALT = 16
 
 _PROVINCES = "京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼"
 _NUMERALS = "零一二三四五六七八九"
@@ -215,3 +224,28 @@ class Surrogates:
             return self._pick("NAME", name.lower(), names, avoid=name)
 
         return stand_in
+
+
+def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
+    """Return the secret of a build, from its file; the file is created if it is missing.
+
+    Args:
+        out: Output folder of the step.
+        file: File of the secret; default `OUT.salt`, next to the folder and readable only by its owner.
+
+    Raises:
+        MarError: The file is inside the output and would be published with it, or is too short.
+    """
+    path = Path(file) if file else Path(f"{Path(out).resolve()}.salt")
+    if path.resolve().is_relative_to(Path(out).resolve()):
+        raise MarError(f"{path} is inside the output and would be published with it; keep it elsewhere.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            write_text(path, secrets.token_hex(32) + "\n", private=True)
+        salt = path.read_bytes().strip()
+    if len(salt) < _MIN_SALT:
+        raise MarError(
+            f"{path} holds {len(salt)} bytes; a secret has at least {_MIN_SALT}. Delete it for a new one."
+        )
+    return salt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.anonymize.beds import Bed
+from medteb_mteb.curation.anonymize.addresses import Bed
 
 BEDS = [
     "12床",

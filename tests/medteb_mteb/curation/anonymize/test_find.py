@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.files.records import BuildError
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +17,9 @@ def test_only_the_requested_kinds_are_found():
     text = "患者王秀兰，电话13800138000，邮箱a.b@example.com"
     assert [span.kind for span in Finder(["phone", "EMAIL"])(text)] == ["PHONE", "EMAIL"]
     assert [span.kind for span in Finder()(text)] == ["NAME", "PHONE", "EMAIL"]
-    with pytest.raises(BuildError, match="Did you mean PHONE"):
+    with pytest.raises(MarError, match="Did you mean PHONE"):
         Finder(["PHONES"])
-    with pytest.raises(BuildError, match="No kind"):
+    with pytest.raises(MarError, match="No kind"):
         Finder([])
 
 

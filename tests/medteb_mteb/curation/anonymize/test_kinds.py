@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, chosen, placeholder
-from medteb_mteb.curation.files.records import BuildError
 
 
 def test_strict_kinds_are_looked_for_in_strict_mode_or_by_name():
@@ -31,7 +31,7 @@ def test_named_kinds_are_in_the_order_of_all_kinds_and_each_once():
     ],
 )
 def test_unknown_kinds_are_refused(names, message):
-    with pytest.raises(BuildError, match=message):
+    with pytest.raises(MarError, match=message):
         chosen(names)
 
 

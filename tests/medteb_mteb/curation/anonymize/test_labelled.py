@@ -6,11 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tools.anonymize.evaluate import quality, read_marked
 
-from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.spans import Span, disjoint
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, disjoint
 from medteb_mteb.curation.anonymize.step import Anonymise
 from medteb_mteb.curation.files.records import Text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.anonymize.evaluate import read_marked
 
 from medteb_mteb.curation.anonymize.checks import plain
-from medteb_mteb.curation.anonymize.evaluate import read_marked
 from medteb_mteb.curation.anonymize.find import Finder, recognisers
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser

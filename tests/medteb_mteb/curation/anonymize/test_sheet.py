@@ -5,10 +5,10 @@ import stat
 
 import pytest
 
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.sheet import COLUMNS, read_sheet, write_sheet
-from medteb_mteb.curation.anonymize.step import anonymize
+from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.files.records import BuildError
 
 TEXTS = ["9床常青体温38.6℃", "患者王秀兰，昨天常青也来了", "样品A3320117号", "黄芪30g水煎服灵敏"]
 
@@ -35,9 +35,9 @@ def filled(file, answers):
     return {row["value"] for row in rows}
 
 
-def test_answers_decide_what_is_replaced(source, tmp_path):
+def test_answers_decide_what_is_replaced(source, tmp_path, run_step):
     sheet = tmp_path / "sheet.csv"
-    count = write_sheet(source, sheet, show_progress=False)
+    count = write_sheet(source, sheet)
     rows = rows_of(sheet)
     assert len(rows) == count > 0
     assert stat.S_IMODE(sheet.stat().st_mode) == 0o600
@@ -47,32 +47,23 @@ def test_answers_decide_what_is_replaced(source, tmp_path):
     assert all("【" in row["example"] for row in rows)
 
     filled(sheet, {"A3320117": "是"})
-    anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
+    run_step(ANONYMIZE, "out", **{"in": source}, reviewed=sheet)
     assert [text.text for text in read_texts(tmp_path / "out")][2] == "样品[病历号]号"
     filled(sheet, {"A3320117": "no"})
-    anonymize(source, tmp_path / "strict", strict=True, reviewed=sheet, show_progress=False)
+    run_step(ANONYMIZE, "strict", **{"in": source}, strict=True, reviewed=sheet)
     assert [text.text for text in read_texts(tmp_path / "strict")][2] == TEXTS[2]
-    anonymize(source, tmp_path / "all", strict=True, show_progress=False)
+    run_step(ANONYMIZE, "all", **{"in": source}, strict=True)
     assert [text.text for text in read_texts(tmp_path / "all")][2] == "样品[病历号]号"
     for folder in ("out", "strict"):
         written = b"".join(path.read_bytes() for path in (tmp_path / folder).iterdir() if path.is_file())
         assert "王秀兰".encode() not in written
 
 
-def test_other_answers_need_another_folder(source, tmp_path):
-    sheet = tmp_path / "sheet.csv"
-    write_sheet(source, sheet, show_progress=False)
-    anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
-    filled(sheet, {"A3320117": "yes"})
-    with pytest.raises(BuildError, match="another"):
-        anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
-
-
 def test_no_cell_is_a_formula(tmp_path):
     file = tmp_path / "in.jsonl"
     file.write_text('{"text": "=1A2B3C4D5E6F 取样"}\n{"text": "-1A2B3C4D5E6F"}\n', encoding="utf-8")
     sheet = tmp_path / "sheet.csv"
-    write_sheet(file, sheet, show_progress=False)
+    write_sheet(file, sheet)
     for row in rows_of(sheet):
         assert not row["value"].startswith(("=", "+", "-", "@"))
         assert not row["example"].startswith(("=", "+", "-", "@"))
@@ -91,7 +82,7 @@ def test_no_cell_is_a_formula(tmp_path):
 def test_errors_name_the_row_and_not_the_value(tmp_path, content, message):
     sheet = tmp_path / "sheet.csv"
     sheet.write_text(content, encoding="utf-8")
-    with pytest.raises(BuildError, match=message) as error:
+    with pytest.raises(MarError, match=message) as error:
         read_sheet(sheet)
     assert "甲乙丙" not in str(error.value)
 
@@ -99,8 +90,8 @@ def test_errors_name_the_row_and_not_the_value(tmp_path, content, message):
 def test_a_sheet_that_exists_is_kept(source, tmp_path):
     sheet = tmp_path / "sheet.csv"
     sheet.write_text("mine")
-    with pytest.raises(BuildError, match="exists"):
-        write_sheet(source, sheet, show_progress=False)
+    with pytest.raises(MarError, match="exists"):
+        write_sheet(source, sheet)
     assert sheet.read_text() == "mine"
-    with pytest.raises(BuildError, match="cannot be read"):
+    with pytest.raises(MarError, match="cannot be read"):
         read_sheet(tmp_path / "none.csv")

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.spans import Span, disjoint
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, disjoint
 
 TEXT = "abcdefghi"
 KINDS = list(IDENTIFIER_KINDS)

@@ -1,6 +1,6 @@
 """Fit the weights of `BareName` on manually marked sentences.
 
-    python -m medteb_mteb.curation.anonymize.fit MARKED ... --texts FILE.jsonl [--out bare-names.json]
+    python -m tools.anonymize.fit MARKED ... --texts FILE.jsonl [--out bare-names.json]
 
 MARKED are files as for `medteb anonymize --check`; each sentence is used several times, with different names
 instead of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from medteb_mteb.curation.anonymize.bare_names import FEATURES, candidates
-from medteb_mteb.curation.anonymize.evaluate import read_marked
 from medteb_mteb.curation.anonymize.words import characters, words
+from tools.anonymize.evaluate import read_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from medteb_mteb.curation.anonymize.evaluate import Marked
+    from tools.anonymize.evaluate import Marked
 
 __all__ = ["fit"]
 
 #: Number of times each sentence is used, once with its own names.
 COPIES = 12
 #: Maximum number of texts without names.
+WEIGHTS = Path("src/medteb_mteb/curation/anonymize/words/bare-names.json")
 MAX_TEXTS = 6000
 RIDGE = 1.0
 _NEWTON_STEPS = 30
@@ -129,7 +130,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("marked", nargs="+", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "words" / "bare-names.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path("src/medteb_mteb/curation/anonymize/words/bare-names.json")
+    )
     arguments = parser.parse_args()
     sentences = [sentence for path in arguments.marked for sentence in read_marked(path)]
     weights = fit(sentences, _texts(arguments.texts))

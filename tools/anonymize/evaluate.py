@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.spans import Span
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
