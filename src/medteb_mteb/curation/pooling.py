@@ -17,6 +17,7 @@ from pydantic import Field
 from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
+from mar_st.files import sha256
 from mar_st.model.names import model_source
 from mar_st.options import Argument
 from medteb_mteb.curation.files.layout import write_rows
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.mining.retrievers import Retriever
+    from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.step import Volume
 
 __all__ = ["POOL", "Candidate", "PoolSettings", "RetrieverSettings", "merge", "open_retriever", "pool"]
@@ -97,29 +99,18 @@ def merge(
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[:size]]
 
 
-def open_retriever(
-    name: str,
-    settings: RetrieverSettings,
-    ids: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Retriever:
-    """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run file.
+def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
+    """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, or a Hub name.
 
     Args:
-        name: Name of the model or run, also used in pools (a run without its folder and suffix).
+        name: Name of the model, also used in pools.
         settings: Where vectors are kept, and how they are computed.
-        ids: Ids of the queries and of the documents; a run needs them.
 
     Raises:
-        MarError: The model does not exist, no ids are given for a run, or the run cannot be read.
+        MarError: The model does not exist.
     """
-    from mar_st.data.trec import is_run  # lazy: transformers
     from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
-    from medteb_mteb.curation.files.run_file import RunFile  # lazy: torch
 
-    if is_run(name):
-        if ids is None:
-            raise MarError(f"{name} is a run, which only 'medteb pool' takes; give a model here.")
-        return RunFile(name, *ids)
     if name == "bm25" or name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")  # type: ignore[arg-type]
     retriever = Dense(
@@ -138,24 +129,21 @@ def pool(settings: PoolSettings) -> Counts:
     A row is `{"query-id", "corpus-ids", "ranks"}`, the ids best first, `ranks` by retriever in their order
     (`null` where it did not find the document). The vectors of embedding models are kept in the store.
     """
+    from mar_st.data.trec import is_run  # lazy: transformers
+
     queries, documents = list(read_texts(settings.queries)), list(read_texts(settings.documents))
-    ids = ([text.id for text in queries], [text.id for text in documents])
-    retrievers = [open_retriever(name, settings, ids) for name in settings.retrievers]
-    names = [retriever.name for retriever in retrievers]
-    if len(set(names)) < len(names):
-        raise MarError(f"Two of the retrievers have one name: {', '.join(names)}.")
     searched: dict[str, list[list[str]]] = {}
-    for retriever in retrievers:
-        retriever.prepare([text.full for text in queries], [text.full for text in documents])
-        lists = searched[retriever.name] = []
-        starts = range(0, len(queries), QUERIES_PER_SEARCH)
-        for start in tqdm(starts, desc=retriever.name, unit="searches", disable=None):
-            rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
-            found = retriever.search(rows, settings.depth)
-            lists += [[ids[1][place] for place in places if place >= 0] for places in found.documents]
+    entries = []
+    for spec in settings.retrievers:
+        name, lists, identity = (_listed if is_run(spec) else _searched)(spec, queries, documents, settings)
+        if name in searched:
+            raise MarError(f"Two of the retrievers have one name: {name}.")
+        searched[name] = lists
+        entries.append({"name": name, "identity": identity, "depth": settings.depth, "size": settings.size})
+    names = list(searched)
     total, alone = 0, dict.fromkeys(names, 0)
     rows_of_pools: list[dict[str, Any]] = []
-    for number, query in enumerate(ids[0]):
+    for number, query in enumerate(text.id for text in queries):
         runs = {name: searched[name][number] for name in names}
         candidates = merge(runs, size=settings.size, depth=settings.depth, how=settings.merge)
         total += len(candidates)
@@ -166,17 +154,35 @@ def pool(settings: PoolSettings) -> Counts:
         documents_of = [candidate.document for candidate in candidates]
         rows_of_pools.append({"query-id": query, "corpus-ids": documents_of, "ranks": ranks})
     write_rows(settings.out / "pools.jsonl", rows_of_pools)
-    entries = [
-        {
-            "name": retriever.name,
-            "identity": retriever.identity(),
-            "depth": settings.depth,
-            "size": settings.size,
-        }
-        for retriever in retrievers
-    ]
     details = {"queries": len(queries), "documents": len(documents), "found by one alone": alone}
     return Counts(total, queries=len(queries), details=details, provenance={"retrievers": entries})
+
+
+def _searched(
+    name: str, queries: Sequence[Text], documents: Sequence[Text], settings: PoolSettings
+) -> tuple[str, list[list[str]], dict[str, Any]]:
+    """Return name, documents of each query, and identity of a model that searches."""
+    retriever = open_retriever(name, settings)
+    retriever.prepare([text.full for text in queries], [text.full for text in documents])
+    lists: list[list[str]] = []
+    starts = range(0, len(queries), QUERIES_PER_SEARCH)
+    for start in tqdm(starts, desc=retriever.name, unit="searches", disable=None):
+        rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
+        found = retriever.search(rows, settings.depth)
+        lists += [[documents[place].id for place in places if place >= 0] for places in found.documents]
+    return retriever.name, lists, retriever.identity()
+
+
+def _listed(
+    file: str, queries: Sequence[Text], documents: Sequence[Text], settings: PoolSettings
+) -> tuple[str, list[list[str]], dict[str, Any]]:
+    """Return the same of the file of a run, whose search was done elsewhere."""
+    from mar_st.data.trec import read_run  # lazy: transformers
+
+    ids, path = [text.id for text in queries], Path(file)
+    run = read_run(path, queries=set(ids), documents={text.id for text in documents})
+    lists = [list(run.get(query, {}))[: settings.depth] for query in ids]
+    return path.stem, lists, {"kind": "run", "sha256": sha256(path)}
 
 
 def _estimate(settings: PoolSettings, volumes: Mapping[str, Volume]) -> Estimate:
