@@ -60,7 +60,7 @@ def export_graphs(settings: ExportSettings) -> Listing:
             `out` may not be replaced.
     """
     check_place(settings.out, overwrite=settings.overwrite)
-    wanted = [
+    wanted: list[tuple[str, str]] = [
         (form, precision)
         for form in dict.fromkeys(settings.format)
         for precision in dict.fromkeys(settings.weight_format)

@@ -42,7 +42,8 @@ def export_lookup(settings: ExportSettings) -> LookupListing:
             corpus does not exist, documents and vectors do not fit each other or the encoder, or `out` may
             not be replaced.
     """
-    (form, *more), (precision, *others) = settings.format, settings.weight_format
+    (form, *more), (asked, *others) = settings.format, settings.weight_format
+    precision: Any = asked
     page = form == "lookup-json"
     if more or others or precision not in TABLE_DTYPES or settings.task is not None:
         raise MarError(

@@ -95,13 +95,13 @@ def write_front(
         max_length=encoder.max_length,
         prompts=dict(encoder.prompts),
         pooling={
-            "mode": parts.pooling,
+            "mode": parts.pooling,  # type: ignore[typeddict-item]
             "include_prompt": parts.include_prompt,
             "special": [token for token in tokenizer.all_special_ids if token is not None],
         },
         positions=position_offset(model),
         filler=int(tokenizer.pad_token_id or 0),
-        truncation=str(tokenizer.truncation_side),
+        truncation=tokenizer.truncation_side,
         variants={},
         chosen="",
         files={},

@@ -181,7 +181,7 @@ def _check_weights(place: str, weights: dict[str, Tensor], expected: dict[str, T
     for name, own in expected.items():
         saved = weights.get(name)
         fits = saved is not None and saved.shape == own.shape and saved.is_floating_point()
-        if not fits or not torch.isfinite(saved).all():
+        if saved is None or not fits or not torch.isfinite(saved).all():
             raise MarError(
                 f"The weights of {place} are damaged: {name} should be finite floats {tuple(own.shape)}. "
                 "Copy the encoder again."

@@ -166,7 +166,7 @@ def load_saved(source: str, wanted: Mapping[str, str] | None, options: Mapping[s
         MarError: The folder is no MAR, or a route, a folder of one of its modules, or weights of an encoder
             are missing or damaged.
     """
-    hub = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
+    hub: dict[str, Any] = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
     hub["local_files_only"] = bool(options.get("local_files_only"))
     loading = {name: options.get(name) for name in ("model_kwargs", "processor_kwargs", "config_kwargs")}
     loading |= {"backend": options.get("backend") or "torch"}

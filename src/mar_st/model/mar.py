@@ -119,7 +119,11 @@ class MAR(SentenceTransformer):
         Raises:
             MarError: Widths do not fit, or a tokenizer does not fit its encoder (sizes in the message).
         """
-        loading = {"max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs}
+        loading: dict[str, Any] = {
+            "max_length": max_length,
+            "merge_adapter": merge_adapter,
+            "model_kwargs": model_kwargs,
+        }
         if prompts is None:
             prompts = source_prompts(query, document)
         modules = [load_encoder(query, "query", **loading), load_encoder(document, "document", **loading)]

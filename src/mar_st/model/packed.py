@@ -160,7 +160,8 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
     """
     import torch  # lazy: torch
 
-    bits, best = scale.view(torch.int16), None
+    bits = scale.view(torch.int16)
+    best: Any = None
     for step in (0, 1, -1):
         scales = torch.where(scale > 0, bits + step, bits).view(torch.float16)
         codes = torch.where(scales > 0, rows / scales.float(), torch.zeros(())).round().clamp(-127, 127)
@@ -188,7 +189,8 @@ def _load(stored: Any, parts: list[str]) -> torch.Tensor:
     tensor: torch.Tensor = stored.get_tensor(parts[0]).clone()
     if len(parts) == 1:
         return tensor
-    return (tensor.float() * stored.get_tensor(parts[1]).float()).half()
+    restored: torch.Tensor = (tensor.float() * stored.get_tensor(parts[1]).float()).half()
+    return restored
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

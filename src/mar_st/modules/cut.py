@@ -34,8 +34,10 @@ def truncation(in_features: int, out_features: int) -> Dense:
     if not 1 <= out_features <= in_features:
         raise ValueError(f"Cannot keep {out_features} of {in_features} dimensions; give 1 to {in_features}.")
     weight = torch.eye(out_features, in_features)
-    options = {"bias": False, "activation_function": nn.Identity(), "init_weight": weight}
-    return Dense(in_features, out_features, **options).requires_grad_(False)
+    layer = Dense(
+        in_features, out_features, bias=False, activation_function=nn.Identity(), init_weight=weight
+    )
+    return layer.requires_grad_(False)
 
 
 def is_truncation(module: nn.Module) -> TypeGuard[Dense]:

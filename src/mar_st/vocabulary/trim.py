@@ -168,7 +168,7 @@ class _Cut:
                 self.tokenizer: Any = AutoTokenizer.from_pretrained(loadable)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MarError(f"{folder} is no transformers model with a tokenizer ({error}).") from error
-        self.backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        self.backend: Any = getattr(self.tokenizer, "backend_tokenizer", None)
         if self.backend is None:
             raise MarError(
                 f"{type(self.tokenizer).__name__} of {name} has no fast form (tokenizer.json), so its "
@@ -289,7 +289,8 @@ def _vocabulary_tensors(config: Mapping[str, Any]) -> tuple[set[str], int | None
     names: set[str] = set()
     padding = None
     size = int(config.get("vocab_size") or 0)
-    for loader in (AutoModel, AutoModelForMaskedLM, AutoModelForCausalLM):
+    loaders: tuple[Any, ...] = (AutoModel, AutoModelForMaskedLM, AutoModelForCausalLM)
+    for loader in loaders:
         shapes: list[dict[str, torch.Size]] = []
         try:
             for vocabulary in (size, size + 8):
