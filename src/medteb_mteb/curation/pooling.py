@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from mar_st.errors import MarError
 from mar_st.files import sha256
 from mar_st.model.names import model_source
-from mar_st.options import Argument
+from mar_st.options import Argument, Switch
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, Step, StepSettings
@@ -53,7 +53,7 @@ class PoolSettings(RetrieverSettings):
 
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
-    retrievers: Annotated[tuple[str, ...], Model()] = Field(
+    retrievers: Annotated[tuple[str, ...], Model(), Switch("-r", "--retriever")] = Field(
         min_length=1, description="bm25, bm25:jieba, an embedding model, or a TREC run; may be repeated."
     )
     size: int = Field(500, ge=1, description="Maximum number of documents of a pool.")

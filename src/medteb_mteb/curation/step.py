@@ -438,7 +438,9 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines = [f"{result['rows']:,} rows in {result['out']}"]
     if result["finished before"]:
         lines[0] += " (finished before)"
-    lines += [f"  {key}: {_short(value)}" for key, value in result["details"].items()]
+    lines += [
+        f"  {key}: {_short(value)}" for key, value in result["details"].items() if value not in ({}, [])
+    ]
     return "\n".join(lines)
 
 

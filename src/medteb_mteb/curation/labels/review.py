@@ -62,7 +62,7 @@ def review(settings: ReviewSettings) -> Counts:
 
     Writes sheet.csv, without labels, and sheet.key.json, which the reviewers must not see. Have each of them
     fill in the column 'answer' of a copy (a grade, 1 or 0), and run the same command with --answer for each
-    copy: it writes review.json, and disagreements.csv with the pairs to decide together.
+    copy: it writes review.json, and disagreements.csv with the pairs on which they have no majority.
     """
     labels, queries, documents = _material(settings)
     strata = strata_of(labels if settings.disputed else (one for one in labels if one.relevance is not None))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.labels.grades import Label
 
 __all__ = [
-    "DECISION_COLUMN",
     "Experts",
     "Sheet",
     "SheetPair",
@@ -50,8 +49,6 @@ __all__ = [
 ]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
-#: Column of the decisions in a sheet of disagreements.
-DECISION_COLUMN = "decision"
 YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
 FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -216,7 +213,7 @@ def read_sheet(sheet: Path) -> Sheet:
         raise MarError(f"{path} is not the key of {sheet.name} ({error}). Write the sheet again.") from error
 
 
-def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
+def read_answers(file: Path, sheet: Sheet) -> dict[int, int]:
     """Return the answers of one reviewer, 1 or 0 by row; unanswered rows are left out.
 
     An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
@@ -224,7 +221,6 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
     Args:
         file: The filled-in sheet.
         sheet: The rows of the sheet as it was written.
-        column: Column of the answers.
 
     Raises:
         MarError: Rows are missing, duplicated or unknown, or an answer is invalid.
@@ -233,16 +229,16 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
 
     def answer(row: Row) -> tuple[int, int | None]:
         number = str(row.values.get("row", ""))
-        if not number.isdecimal() or int(number) not in sheet.rows or column not in row.values:
-            raise MarError(f"expected a row of the sheet with the columns row and {column}.")
+        if not number.isdecimal() or int(number) not in sheet.rows or "answer" not in row.values:
+            raise MarError("expected a row of the sheet with the columns row and answer.")
         seen[int(number)] += 1
         if seen[int(number)] > 1:
             raise MarError(f"row {number} occurs twice.")
-        return int(number), _positive(str(row.values[column]))
+        return int(number), _positive(str(row.values["answer"]))
 
     answers = {number: given for number, given in read_rows(file, answer) if given is not None}
     missing = len(sheet.rows) - len(seen)
-    if missing and column == "answer":
+    if missing:
         raise MarError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
     return answers
 
@@ -263,14 +259,13 @@ class Experts:
     """Answers of experts on a sample of labels.
 
     Attributes:
-        answers: 1 or 0 by pair: the majority of the experts, or their joint decision.
+        answers: 1 or 0 by pair: the majority of the experts.
         drawn: The sampled pairs, with label and stratum.
         pairs: Number of pairs of each stratum, drawn or not.
         number: Number of experts.
-        differing: Pairs without a majority.
-        undecided: Of these, those without a decision; they have no answer.
+        differing: Pairs without a majority; they have no answer.
         unanswered: Pairs that some expert has not answered; they have no answer.
-        kappa: Fleiss' kappa of the experts before decisions; None for one expert.
+        kappa: Fleiss' kappa of the experts; None for one expert.
     """
 
     answers: Mapping[tuple[str, str], int]
@@ -278,7 +273,6 @@ class Experts:
     pairs: Mapping[str, int]
     number: int = 1
     differing: int = 0
-    undecided: int = 0
     unanswered: int = 0
     kappa: float | None = None
 
@@ -296,13 +290,12 @@ class Experts:
         return self.pairs[stratum] / self.seen[stratum]
 
 
-def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = None) -> Experts:
+def read_experts(sheet: Path, answered: Sequence[Path]) -> Experts:
     """Read the answers of experts to the pairs of a sheet.
 
     Args:
         sheet: The sheet as it was written; its key is next to it.
         answered: The filled-in files, one per expert.
-        decided: The filled-in sheet of disagreements, see `write_disagreements`.
 
     Raises:
         MarError: A file belongs to another sheet, an answer is invalid, or no pair has all answers.
@@ -314,12 +307,9 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
     rows = [row for row in key.rows if all(row in by_row for by_row in returned)]
     if not rows or not returned:
         raise MarError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    decisions = {} if decided is None else read_answers(decided, key, DECISION_COLUMN)
     votes = {row: sum(by_row[row] for by_row in returned) for row in rows}
     split = {row for row in rows if 2 * votes[row] == len(returned)}
-    if stray := sorted(decisions.keys() - split):
-        raise MarError(f"{decided} decides row {stray[0]}, on which the experts do not differ.")
-    answers = {row: int(2 * votes[row] > len(returned)) for row in rows if row not in split} | decisions
+    answers = {row: int(2 * votes[row] > len(returned)) for row in rows if row not in split}
     counts = np.array([[len(returned) - votes[row], votes[row]] for row in rows])
     return Experts(
         answers={key.rows[row].pair: answer for row, answer in answers.items()},
@@ -327,7 +317,6 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
         pairs=key.pairs,
         number=len(returned),
         differing=len(split),
-        undecided=len(split) - len(decisions),
         unanswered=len(key.rows) - len(rows),
         kappa=fleiss_kappa(counts) if len(returned) > 1 else None,
     )
@@ -340,7 +329,7 @@ def write_disagreements(
     queries: Mapping[str, Text],
     documents: Mapping[str, Text],
 ) -> int:
-    """Write the pairs on which experts have no majority, with an empty column `decision`.
+    """Write the pairs on which experts have no majority, with their answers.
 
     Args:
         out: CSV file to write.
@@ -357,7 +346,7 @@ def write_disagreements(
         votes = [by_row[one.row] for by_row in answers.values() if one.row in by_row]
         if len(votes) == len(answers) and 2 * sum(votes) == len(votes):
             texts = (_text(queries, one.query_id), _text(documents, one.document_id))
-            rows.append((one.row, *texts, *votes, "", ""))
+            rows.append((one.row, *texts, *votes))
     named = [f"answer of {name}" for name in answers]
-    _write_csv(out, ("row", "query", "document", *named, DECISION_COLUMN, "comment"), rows)
+    _write_csv(out, ("row", "query", "document", *named), rows)
     return len(rows)

@@ -131,29 +131,18 @@ def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
     assert sum(experts.weight(pair) for pair in experts.answers) == sum(SHEET.pairs.values())
 
 
-def test_experts_that_differ_are_decided_by_a_third_column(sheet, fill, tmp_path):
+def test_pairs_on_which_experts_differ_have_no_answer_and_are_listed(sheet, fill, tmp_path):
     li, wang = fill("li", "1111000000" + "10"), fill("wang", "1100010000" + "10")
-    before = read_experts(sheet, [li, wang])
-    assert (before.differing, before.undecided, len(before.answers)) == (3, 3, 9)
-    assert 0 < before.kappa < 1
+    experts = read_experts(sheet, [li, wang])
+    assert (experts.differing, len(experts.answers)) == (3, 9)
+    assert 0 < experts.kappa < 1
     out = tmp_path / "differ.csv"
     answers = {path.stem: read_answers(path, SHEET) for path in (li, wang)}
     assert write_disagreements(out, SHEET, answers, TEXTS, TEXTS) == 3
-    rows = rows_of(out)
-    shown = [(row["row"], row["answer of li"], row["answer of wang"], row["decision"]) for row in rows]
-    assert shown == [("3", "1", "0", ""), ("4", "1", "0", ""), ("6", "0", "1", "")]
-    assert read_experts(sheet, [li, wang], out) == before
-    for row, decision in zip(rows, ("是", "0", ""), strict=True):
-        row["decision"] = decision
-    with out.open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    after = read_experts(sheet, [li, wang], out)
-    assert (after.differing, after.undecided, len(after.answers)) == (3, 1, 11)
-    assert (after.answers["t2", "t2"], after.answers["t3", "t3"]) == (1, 0)
-    with pytest.raises(MarError, match="decides row 3, on which the experts do not differ"):
-        read_experts(sheet, [li, li], out)
+    shown = [(row["row"], row["answer of li"], row["answer of wang"]) for row in rows_of(out)]
+    assert shown == [("3", "1", "0"), ("4", "1", "0"), ("6", "0", "1")]
+    three = read_experts(sheet, [li, wang, fill("zhao", "1" * 12)])
+    assert (three.differing, three.answers["t2", "t2"], three.answers["t5", "t5"]) == (0, 1, 1)
 
 
 def test_agreement_weights_strata_by_size_without_disputed_pairs():
