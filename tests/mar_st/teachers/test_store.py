@@ -122,7 +122,7 @@ def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     expected = TeacherStore(whole, shard=16).vectors(fresh, TEXTS, "document")
     np.testing.assert_array_equal(np.asarray(vectors), np.asarray(expected))
     assert _files(killed) == _files(whole)
-    assert len(_files(whole)) == 8
+    assert len(_files(whole)) == 12
     assert resumed.asked == fresh.asked[2:]
 
 
