@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from mar_st.errors import MarError
-from mar_st.files import alone, finished, read_json, write_json
+from mar_st.files import finished, locked, read_json, write_json
 from tools.relatives.tables import OFFICIAL, PER_SECOND, extent_of
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def fetch(
 
     extent = extent_of(source, tasks, most)
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder, MarError):
+    with locked(folder):
         if (folder / "fetched.json").is_file():
             if Responses(folder, source).extent != extent:
                 raise MarError(f"{folder} is a complete fetch of another extent. Give another folder.")
