@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
-from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -106,14 +106,14 @@ def parse_marked(line: str, number: int = 0) -> Marked:
     """Return the sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
 
     Raises:
-        BuildError: A kind is unknown, or a mark is empty or not closed.
+        MarError: A kind is unknown, or a mark is empty or not closed.
     """
     text, spans, end = "", [], 0
     for mark in _MARK.finditer(line):
         kind, value = mark[1].upper(), mark[2]
         if kind not in IDENTIFIER_KINDS or not value:
             problem = f"unknown kind {mark[1]}" if value else "empty mark"
-            raise BuildError(
+            raise MarError(
                 f"line {number}: {problem}; write [[KIND:text]] with one of {', '.join(IDENTIFIER_KINDS)}."
             )
         text += line[end : mark.start()]
@@ -122,7 +122,7 @@ def parse_marked(line: str, number: int = 0) -> Marked:
         end = mark.end()
     text += line[end:]
     if "[[" in text or "]]" in text:
-        raise BuildError(f"line {number}: a label is not closed; write [[KIND:text]].")
+        raise MarError(f"line {number}: a label is not closed; write [[KIND:text]].")
     return Marked(text, tuple(spans), number)
 
 
@@ -130,24 +130,24 @@ def read_marked(path: str | Path) -> list[Marked]:
     """Return the sentences of a file, one per line; empty lines and lines that begin with # are skipped.
 
     Raises:
-        BuildError: The file cannot be read, has no sentences, or has invalid marks; the first five are named.
+        MarError: The file cannot be read, has no sentences, or has invalid marks; the first five are named.
     """
     file = Path(path)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BuildError(f"{file} cannot be read as UTF-8 text: {error}.") from error
+        raise MarError(f"{file} cannot be read as UTF-8 text: {error}.") from error
     sentences, problems = [], []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
             try:
                 sentences.append(parse_marked(line, number))
-            except BuildError as error:
+            except MarError as error:
                 problems.append(str(error))
     if problems:
-        raise BuildError(f"{file}: {' '.join(problems[:5])}")
+        raise MarError(f"{file}: {' '.join(problems[:5])}")
     if not sentences:
-        raise BuildError(f"{file} holds no sentences.")
+        raise MarError(f"{file} holds no sentences.")
     return sentences
 
 

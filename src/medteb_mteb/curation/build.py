@@ -330,7 +330,8 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
     writers = [one for one in planned.steps if one.step.trains]
     if not tests or not writers:
         return None
-    training, number = {}, 0
+    training: dict[str, dict[str, Any]] = {}
+    number = 0
     for one in writers:
         held_out = read_held_out(tests, getattr(one.settings, "threshold", QUERY_SIMILARITY))
         number = len(held_out.texts)

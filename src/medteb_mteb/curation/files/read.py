@@ -15,19 +15,18 @@ from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_text, writable
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.step import HUB, STEP_FILE, lineage
+from medteb_mteb.curation.step import lineage
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator, Mapping
 
-    from mar_st.data import Row, Triple
+    from mar_st.data import Row
 
-__all__ = ["FIELD_KEYS", "HUB_PREFIX", "STEP_FILE", "read_texts", "read_triples"]
+__all__ = ["FIELD_KEYS", "read_texts"]
 
 logger = logging.getLogger(__name__)
 
-HUB_PREFIX = HUB
 #: Why an exact copy of a text without an id is dropped.
 REPEATED_TEXT = "repeated"
 #: Keys of each field of a text, unless `columns` names one.
@@ -84,18 +83,6 @@ def read_texts(
         logger.warning("%s: %d rows without an id repeat an earlier text and are dropped", source, copies)
 
 
-def read_triples(path: str) -> list[Triple]:
-    """Return the triples of a training set, in any form and place that `mar train` reads.
-
-    Raises:
-        MarError: The file cannot be read.
-    """
-    from mar_st.data import read_source  # lazy: transformers
-    from mar_st.recipes.schema import Data  # lazy: pydantic
-
-    return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
-
-
 def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, bool]:
     """Return the text of a row, and whether its id is its own and not the digest of its content."""
     values = row.values
@@ -147,15 +134,3 @@ def _as_json(name: str, value: Any) -> Any:
     if not isinstance(value, int | float | None):
         raise MarError(f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave it out.")
     return value
-
-
-#: Going away.
-MANIFEST = "manifest.json"
-
-
-def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
-    """Going away."""
-    from medteb_mteb.curation.step import digest_of  # lazy: going away
-
-    del columns
-    return digest_of(source)

@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mar_st.errors import MarError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BuildError", "Dropped", "Text"]
-
-#: Going away: raise `MarError`.
-BuildError = MarError
+__all__ = ["Dropped", "Text"]
 
 
 @dataclass(frozen=True, slots=True)

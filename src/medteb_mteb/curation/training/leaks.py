@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from medteb_mteb.curation.files.read import read_texts, read_triples
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders import Problems, inspect_folder, read_labelled, read_retrieval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mar_st.data import Triple
 
 __all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
 
@@ -95,7 +97,7 @@ def training_queries(source: str | Path) -> list[str]:
             return []
     elif _holds_texts(path):
         return [text.full for text in read_texts(path)]
-    return [triple.query for triple in read_triples(str(source))]
+    return [triple.query for triple in _triples(str(source))]
 
 
 def training_texts(source: str | Path) -> list[str]:
@@ -109,7 +111,15 @@ def training_texts(source: str | Path) -> list[str]:
         return [text for file in files for text in training_texts(file)]
     if _holds_texts(path):
         return [text.full for text in read_texts(path)]
-    return [text for one in read_triples(str(source)) for text in (one.query, *one.positives, *one.negatives)]
+    return [text for one in _triples(str(source)) for text in (one.query, *one.positives, *one.negatives)]
+
+
+def _triples(path: str) -> list[Triple]:
+    """Return the triples of a training set, in any form and place that `mar train` reads."""
+    from mar_st.data import read_source  # lazy: transformers
+    from mar_st.recipes.schema import Data  # lazy: pydantic
+
+    return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
 
 
 def _files(folder: Path, names: Sequence[str]) -> list[Path]:
