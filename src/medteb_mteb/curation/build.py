@@ -210,10 +210,9 @@ def _earlier(built: Build, mark: Input, found: list[tuple[Planned | None, str]])
 
 
 def _model(name: str, base: Path) -> str:
-    """Return the name of a model, or the path of one beside the file; `NAME=FILE` names a run."""
-    label, equals, place = name.rpartition("=")
-    path = base / Path(place).expanduser()
-    return f"{label}{equals}{path}" if place and os.path.lexists(path) else name
+    """Return the name of a model, or the path of a model or run beside the file."""
+    path = base / Path(name).expanduser()
+    return str(path) if name and os.path.lexists(path) else name
 
 
 def _is_path(annotation: Any) -> bool:
