@@ -199,7 +199,6 @@ def log_levels_as_before():
             logging.getLogger(name).setLevel(level)
 
 
-
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
     """Writes a tiny data folder of any task type: ``make_folder("STS", "name")``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tools.mini import build_mini
 
 PACKAGED = Path(__file__).parents[2] / "tasks"

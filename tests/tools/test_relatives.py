@@ -7,12 +7,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-
-from mar_st.errors import MarError
 from tools.relatives.english import BUILDERS
 from tools.relatives.notes import read_notes, read_returns
 from tools.relatives.raw import Raw, write_edition, write_snapshot
 from tools.relatives.sets import SETS, medquad_pairs
+
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from pathlib import Path
