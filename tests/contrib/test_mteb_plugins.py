@@ -63,7 +63,7 @@ def ask(path: list[Path], *command: str, **environment: str) -> str:
 
 def test_the_entry_point_of_the_wheel_is_the_one_tested_here():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["entry-points"]["mteb.plugins"] == {"medteb": "medteb_mteb.plugin.entry:plugin"}
+    assert project["entry-points"]["mteb.plugins"] == {"medteb": "medteb_mteb.plugin:plugin"}
 
 
 @pytest.mark.slow
