@@ -69,7 +69,7 @@ $(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report,serve,export,scale]" -e ./models/mar-zh \
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,serve,export,scale]" -e ./models/mar-zh \
 		--group test --group lint --group typing --group build
 	touch $(VENV)/.run $@
 

@@ -36,4 +36,4 @@ pack(ladder, package / "model")
 PY
 cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given
 PYTHONPATH="$here/src" mar encode mar-zh corpus.jsonl vectors
-rm vectors/.lock vectors/encode.json
+rm -f vectors/.lock

@@ -2,7 +2,6 @@
 
 from mar_st.files.checkpoints import last_checkpoint
 from mar_st.files.digests import DIGESTS, check_digests, sha256, write_digests
-from mar_st.files.figures import drawn
 from mar_st.files.packages import PackageError, load_package, need_packages
 from mar_st.files.reading import (
     JsonError,
@@ -38,7 +37,6 @@ __all__ = [
     "check_digests",
     "clear",
     "counted",
-    "drawn",
     "finished",
     "finished_folder",
     "last_checkpoint",
