@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from mar_st.commands import index
+from mar_st.commands import index, models
 from mar_st.commands import train as training
-from mar_st.commands.align import align
 from mar_st.commands.encode import EncodeCommand, encode
 from mar_st.commands.encode import shown as encoded
-from mar_st.commands.mine import mine
-from mar_st.commands.mine import shown as mined
-from mar_st.commands.model import InfoSettings, PushSettings, as_json, info, push
 from mar_st.commands.search import SearchSettings, found, search
-from mar_st.commands.trim import TrimSettings, trim
-from mar_st.commands.trim import as_text as trimmed
-from mar_st.commands.version import Version
 from mar_st.export import ExportSettings, export
 from mar_st.export import as_text as exported
 from mar_st.graded import GraderSettings, train_grader
@@ -24,7 +17,9 @@ from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
 from mar_st.spaces import AlignSettings
 
-app = application("mar", "Train, encode, index and serve asymmetric models for medical text retrieval.")
+app = application(
+    "mar", "Train, encode, index and serve asymmetric models for medical text retrieval.", version=True
+)
 indexes = application("index", "Build, change, tune and inspect indexes.")
 command(indexes, "build", index.IndexBuild, index.index_build, show=index.shown)
 command(indexes, "update", index.IndexUpdate, index.index_update, show=index.shown)
@@ -32,26 +27,21 @@ command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
 command(indexes, "info", index.IndexInfo, index.index_info, show=index.described)
 
 
-@app.callback()
-def _root(version: Version = False) -> None:
-    del version
-
-
 command(app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes)
 command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan)
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_result)
 command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result)
-command(app, "align", AlignSettings, align)
+command(app, "align", AlignSettings, models.align)
 command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader)
-command(app, "mine", MineSettings, mine, show=mined)
+command(app, "mine", MineSettings, models.mine, show=models.show_mined)
 command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)
 command(app, "search", SearchSettings, search, show=found)
-command(app, "trim", TrimSettings, trim, show=trimmed)
+command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed)
 command(app, "export", ExportSettings, export, show=exported)
 command(app, "serve", ServeSettings, serve)
-command(app, "info", InfoSettings, info, show=as_json)
-command(app, "push", PushSettings, push)
+command(app, "info", models.InfoSettings, models.info, show=models.as_json)
+command(app, "push", models.PushSettings, models.push)
 
 
 def main() -> None:

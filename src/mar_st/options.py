@@ -106,15 +106,46 @@ def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
     return "; ".join(problems) + "."
 
 
-def application(name: str, help_text: str) -> typer.Typer:
-    """Return an application without commands; called without arguments, it prints its help."""
-    return typer.Typer(
+def say(line: str) -> None:
+    """Print a line about the progress of a command, beside its result."""
+    typer.echo(line, err=True)
+
+
+def application(name: str, help_text: str, *, version: bool = False) -> typer.Typer:
+    """Return an application without commands; called without arguments, it prints its help.
+
+    Args:
+        name: Name of the program.
+        help_text: Its help.
+        version: Add `--version`.
+    """
+    app = typer.Typer(
         name=name,
         help=help_text,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    if version:
+        app.callback()(_root)
+    return app
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # lazy: importlib.metadata
+
+        typer.echo(f"medteb {version('medteb')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    del version
 
 
 def run(app: typer.Typer, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mar_st.commands.version import Version
 from mar_st.options import application, command, run
 from medteb_mteb.commands import benchmarks, leakage, validate
 from medteb_mteb.commands import run as runs
@@ -19,12 +18,8 @@ EVALUATE, BUILD, STEPS_OF_BUILD = "Evaluate", "Build", "Steps of a build"
 app = application(
     "medteb",
     "Evaluate medical text retrieval on MedTEB or your data, and build benchmarks and training data.",
+    version=True,
 )
-
-
-@app.callback()
-def _root(version: Version = False) -> None:
-    del version
 
 
 command(app, "run", runs.RunSettings, runs.run, show=runs.as_text, group=EVALUATE)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from pydantic import Field
 
 from mar_st.encode.settings import EncodeSettings, Executor
-from mar_st.options import Argument
+from mar_st.options import Argument, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +50,7 @@ def encode(settings: EncodeCommand) -> dict[str, Any]:
         workers=settings.workers,
         threads=settings.threads,
         engine=settings.engine,
-        say=lambda line: typer.echo(line, err=True),
+        say=say,
     )
     return {
         "out": str(folder.path),

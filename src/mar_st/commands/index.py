@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import typer
 from pydantic import Field, model_validator
 
 from mar_st.errors import MarError
-from mar_st.options import Argument, Settings, Switch
+from mar_st.options import Argument, Settings, Switch, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,7 +93,7 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
         queries=None if settings.queries is None else VectorFolder.open(settings.queries)[:],
         bm25=settings.bm25,
         tokens=settings.tokens,
-        say=_say,
+        say=say,
     )
     return {"index": settings.out, **manifest}
 
@@ -128,7 +127,7 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
     if settings.compact:
         manifest = build.compact(index)
     elif build.worn(manifest):
-        _say(f"much of {index} was added or deleted; --compact makes it as fast as new")
+        say(f"much of {index} was added or deleted; --compact makes it as fast as new")
     return {"index": index, **manifest}
 
 
@@ -214,7 +213,3 @@ def _lines(path: Path | None) -> Iterator[str]:
         raise MarError(
             f"{path} cannot be read ({error}). Give a text file with an id on each line."
         ) from error
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from pydantic import Field
 
-from mar_st.options import Argument, Settings, Switch
+from mar_st.options import Argument, Settings, Switch, say
 
 if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe
@@ -123,7 +122,7 @@ def run_train(settings: TrainSettings) -> dict[str, str]:
         recipe,
         settings.out or Path("runs") / recipe.name,
         save_steps=settings.save_steps,
-        say=lambda line: typer.echo(line, err=True),
+        say=say,
         until=settings.until,
         stages=settings.stages,
         report_to=settings.report_to,
@@ -153,7 +152,7 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
         settings.out or Path("runs") / study.name,
         stages=settings.stages or os.environ.get(STAGES_VARIABLE),
         save_steps=settings.save_steps,
-        say=lambda line: typer.echo(line, err=True),
+        say=say,
         **options,
     )
     return {"table": None if table is None else str(table.with_suffix(".md"))}
