@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,21 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def task_cards() -> str:
-    """Return the page with the card of every task."""
-    from medteb_mteb.tasks.cards import cards_page
+    """Return the page with the card of every task, from its metadata."""
+    from medteb_mteb.tasks import TASKS
 
-    return cards_page()
+    lines = ["# Cards of all tasks", "", "[Benchmarks](../benchmarks.md) puts them in context.", ""]
+    for of in (task.metadata for task in TASKS):
+        codes = of.eval_langs if isinstance(of.eval_langs, list) else chain(*of.eval_langs.values())
+        facts = {
+            "type": of.type, "main score": of.main_score, "languages": ", ".join(dict.fromkeys(codes)),
+            "data": f"{of.dataset['path']} at {of.dataset['revision']}", "licence": of.license,
+            "labels": of.annotations_creators, "reference": of.reference,
+            "adapted from": ", ".join(of.adapted_from or ()),
+        }  # fmt: skip
+        lines += [f"## {of.name}", "", str(of.description), ""]
+        lines += [*(f"- {key}: {value}" for key, value in facts.items() if value), ""]
+    return "\n".join(lines)
 
 
 def commands(program: str) -> str:
