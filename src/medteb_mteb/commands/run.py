@@ -55,7 +55,6 @@ class RunSettings(Settings):
     device: str | None = Field(None, description="PyTorch device, e.g. cpu; default: a GPU if there is one.")
     save_predictions: bool = Field(False, description="Save rankings and similarities in mteb's form, too.")
     trec: bool = Field(False, description="Save rankings as TREC runs, and the judgements as TREC qrels.")
-    markdown: bool = Field(False, description="Print the table as Markdown.")
 
 
 @dataclass
@@ -66,13 +65,11 @@ class RunOutcome:
         table: Existing and new scores.
         errors: A line per failed model and task.
         left_out: Tasks of benchmarks whose data are not available, and why.
-        markdown: Print the table as Markdown.
     """
 
     table: ResultTable
     errors: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    markdown: bool = False
 
     @property
     def failed(self) -> bool:
@@ -100,7 +97,7 @@ def run(settings: RunSettings) -> RunOutcome:
     tasks, optional = _tasks(settings)
     metas = [_model(name) for name in settings.models]
     labels = _labels(metas)
-    outcome = RunOutcome(ResultTable(labels, [], []), markdown=settings.markdown)
+    outcome = RunOutcome(ResultTable(labels, [], []))
     cache = ResultCache(settings.output_folder)
     entries: list[ScoreEntry] = []
     for label, meta in zip(labels, metas, strict=True):
@@ -311,12 +308,14 @@ class _Runner:
         """Evaluate a loaded task and save everything about it."""
         from mteb.results import TaskResult  # lazy: mteb
 
+        from medteb_mteb.report import save_items  # lazy: scipy
+
         name = task.metadata.name
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
             predictions = Path(scratch) / task.prediction_file_name
             result = self._result(task, Path(scratch))
-            self._save_items(task, Path(scratch), result.get_score())
+            save_items(self._path("items", task), task, Path(scratch), result.get_score())
             if self.settings.trec and _is_ranking(task):
                 self._save_trec(task, predictions)
             if self.settings.save_predictions and predictions.is_file():
@@ -365,20 +364,6 @@ class _Runner:
             )
         return outcome.task_results[0]
 
-    def _save_items(self, task: AbsTask, predictions: Path, score: float) -> None:
-        from medteb_mteb.report import (  # lazy: scipy
-            NoItemScoresError,
-            item_scores,
-            save_item_scores,
-            save_no_item_scores,
-        )
-
-        path = self._path("items", task)
-        try:
-            save_item_scores(path, item_scores(task, predictions, score))
-        except NoItemScoresError as error:
-            save_no_item_scores(path, task, str(error))
-
     def _save_trec(self, task: Any, predictions: Path) -> None:
         """Write the ranking of a split as a TREC run, and its judgements as TREC qrels."""
         from mar_st.data.trec import read_run, write_qrels, write_run  # lazy: pyarrow
@@ -391,32 +376,18 @@ class _Runner:
         write_qrels(path.with_suffix(".qrels"), data["relevant_docs"])
 
     def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
-        from medteb_mteb.report import (  # lazy: scipy
-            Holes,
-            NoItemScoresError,
-            ScoreEntry,
-            load_item_scores,
-        )
+        from medteb_mteb.report import HOLES, ScoreEntry, load_items  # lazy: scipy
 
-        score, metric = result.get_score(), task.metadata.main_score
-        sample, note, holes = None, "", None
-        try:
-            sample = load_item_scores(
-                self._path("items", task),
-                metric=metric,
-                dataset_revision=result.dataset_revision,
-                main_score=score,
-            ).sample
-        except NoItemScoresError as error:
-            note = str(error)
+        score, holes = result.get_score(), None
+        sample, note = load_items(self._path("items", task), score)
         if hasattr(task, "judged") and task.metadata.type == "Retrieval":
             scores = result.scores[task.eval_splits[0]][0]
-            holes = Holes.of_scores(scores, known="bpref" in scores)
+            holes = {name: scores.get(name) if "bpref" in scores else None for name in HOLES}
         return ScoreEntry(
             model=self.label,
             model_revision=str(self.meta.revision),
             task=task.metadata.name,
-            metric=metric,
+            metric=task.metadata.main_score,
             score=score,
             dataset_revision=result.dataset_revision,
             sample=sample,
@@ -456,19 +427,10 @@ def _quieten() -> None:
 
 
 def as_text(outcome: RunOutcome) -> str:
-    """Return the table with comparisons, warnings and notes; what failed or was left out goes to stderr."""
+    """Return the table in Markdown, and notes; what failed or was left out goes to stderr."""
     for task, reason in outcome.left_out.items():
         typer.echo(f"medteb: left out: {task}: {reason}", err=True)
     for line in outcome.errors:
         typer.echo(f"medteb: failed: {line}", err=True)
-    table = outcome.table
-    if outcome.markdown:
-        return "\n".join([table.to_markdown(), *table.warnings(), *table.notes()])
-    from rich.console import Console  # lazy: rich
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    with console.capture() as capture:
-        console.print(table.to_rich())
     interval = "[low, high]: 95 % bootstrap interval over the test items."
-    lines = [interval, *table.comparison_lines(), *table.warnings(), *table.notes()]
-    return "\n".join([capture.get().rstrip("\n"), *lines])
+    return "\n".join([outcome.table.to_markdown(), "", interval, *outcome.table.notes()])

@@ -19,8 +19,8 @@ __all__ = ["as_text", "validate"]
 def validate(settings: ValidateSettings) -> Page:
     """Check the quality of an edition and print a report.
 
-    The report has one page with a verdict, number and reason per point: files, ids, size and power,
-    duplicates, judged share of a run, pool bias, judges, leaks, slices and the card. A point that the data
+    The report has one page with a verdict, number and reason per point: files, rows, size and power,
+    duplicates, judged share of a run, pool bias, judges, leaks and the licence. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
     from medteb_mteb.validate.checks import validate as run  # lazy: scipy

@@ -35,7 +35,6 @@ __all__ = [
     "TaskFolder",
     "collect_retrieval",
     "detect_type",
-    "query_field",
     "read_folder",
     "read_labelled",
     "read_retrieval",
@@ -358,35 +357,6 @@ def _pairs(file: Path, problems: Problems) -> Iterator[tuple[str, str, bool]]:
             yield query, document, value in _POSITIVE_LETTERS
         elif score is not None and score >= 0:
             yield query, document, score > 0
-
-
-def query_field(layout: Layout, name: str) -> dict[str, str]:
-    """Return the value of a further column by query id, as text; queries without one are left out.
-
-    Args:
-        layout: The folder.
-        name: A column of the queries, or a key of their `metadata`.
-
-    Raises:
-        FolderError: No query has the field.
-    """
-    known: set[str] = set()
-    values: dict[str, str] = {}
-    # Problems of the rows are reported when the texts are read.
-    for _, row in table_rows(layout.tables["queries"], Problems(layout.path)):
-        nested = row.get("metadata")
-        fields = {**(nested if isinstance(nested, dict) else {}), **row}
-        known |= fields.keys()
-        query, text = (
-            as_id(row.get("_id", row.get("id"))),
-            as_text(" ".join(str(fields.get(name, "")).split())),
-        )
-        if query is not None and text is not None and isinstance(fields.get(name), str | int | float):
-            values[query] = text
-    if not values:
-        there = ", ".join(sorted(known - {"_id", "id", "text", "title", "metadata"})) or "none"
-        raise FolderError(layout.path, [f"no query has a field {name!r}; the fields are {there}"])
-    return values
 
 
 def read_labelled(

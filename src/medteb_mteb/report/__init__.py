@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from medteb_mteb.report.holes import DATA_UNREADABLE, Holes
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     Comparison,
@@ -14,34 +13,22 @@ from medteb_mteb.report.intervals import (
     compare,
     score_of,
 )
-from medteb_mteb.report.scores import (
-    ItemScores,
-    NoItemScoresError,
-    item_scores,
-    load_item_scores,
-    save_item_scores,
-    save_no_item_scores,
-)
-from medteb_mteb.report.table import ResultTable, ScoreEntry
+from medteb_mteb.report.scores import load_items, save_items
+from medteb_mteb.report.table import HOLES, ResultTable, ScoreEntry
 
 __all__ = [
-    "DATA_UNREADABLE",
+    "HOLES",
     "AveragePrecisionSample",
     "Comparison",
     "CorrelationSample",
-    "Holes",
     "Interval",
-    "ItemScores",
     "MeanSample",
-    "NoItemScoresError",
     "ResultTable",
     "Sample",
     "ScoreEntry",
     "bootstrap_interval",
     "compare",
-    "item_scores",
-    "load_item_scores",
-    "save_item_scores",
-    "save_no_item_scores",
+    "load_items",
+    "save_items",
     "score_of",
 ]

@@ -8,7 +8,7 @@ resamples at once, also for scores that are not means, such as correlations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -128,25 +128,14 @@ class AveragePrecisionSample:
         )
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A percentile bootstrap interval.
-
-    Attributes:
-        low: Lower end.
-        high: Upper end.
-        level: Confidence level.
-        items: Number of items resampled.
-    """
+class Interval(NamedTuple):
+    """A percentile bootstrap interval of level `CONFIDENCE_LEVEL`."""
 
     low: float
     high: float
-    level: float
-    items: int
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Difference of two systems on the same items.
 
     Attributes:
@@ -168,9 +157,7 @@ def score_of(sample: Sample) -> float:
     return float(sample.statistic(np.ones((1, len(sample))))[0])
 
 
-def bootstrap_interval(
-    sample: Sample, *, level: float = CONFIDENCE_LEVEL, resamples: int = RESAMPLES, seed: int = SEED
-) -> Interval:
+def bootstrap_interval(sample: Sample, *, resamples: int = RESAMPLES, seed: int = SEED) -> Interval:
     """Return the percentile bootstrap interval of a score, over its items.
 
     The interval covers the choice of test items only, not training or labelling.
@@ -179,18 +166,10 @@ def bootstrap_interval(
         ValueError: If there are fewer than two items, or the score is undefined in most resamples.
     """
     values = np.concatenate([sample.statistic(w) for w in _weights(len(sample), resamples, seed)])
-    low, high = _quantiles(values, level)
-    return Interval(low, high, level, len(sample))
+    return _quantiles(values)
 
 
-def compare(
-    first: Sample,
-    second: Sample,
-    *,
-    level: float = CONFIDENCE_LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-) -> Comparison:
+def compare(first: Sample, second: Sample) -> Comparison:
     """Compare two systems that were measured on the same items, in the same order.
 
     Raises:
@@ -202,12 +181,12 @@ def compare(
             "Evaluate both on the same data revision."
         )
     differences = np.concatenate(
-        [first.statistic(w) - second.statistic(w) for w in _weights(len(first), resamples, seed)]
+        [first.statistic(w) - second.statistic(w) for w in _weights(len(first), RESAMPLES, SEED)]
     )
-    low, high = _quantiles(differences, level)
+    low, high = _quantiles(differences)
     difference = score_of(first) - score_of(second)
     if isinstance(first, MeanSample) and isinstance(second, MeanSample):
-        swaps = _swaps(len(first), resamples, seed)
+        swaps = _swaps(len(first), RESAMPLES, SEED)
         p = p_value(difference, swapped_means(first.values - second.values, swaps))
     else:
         finite = differences[~np.isnan(differences)]
@@ -226,12 +205,12 @@ def _weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float
         yield counts.astype(np.float64)
 
 
-def _quantiles(values: NDArray[np.float64], level: float) -> tuple[float, float]:
+def _quantiles(values: NDArray[np.float64]) -> Interval:
     defined = values[~np.isnan(values)]
     if len(defined) < len(values) / 2:
         raise ValueError("The score is undefined in most resamples; the test set is too small or constant.")
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    low, high = np.quantile(defined, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
+    return Interval(float(low), float(high))
 
 
 def _swaps(items: int, draws: int, seed: int) -> Iterator[NDArray[np.bool_]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,240 +27,132 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.abstask import AbsTask
 
-__all__ = [
-    "ItemScores",
-    "NoItemScoresError",
-    "item_scores",
-    "load_item_scores",
-    "save_item_scores",
-    "save_no_item_scores",
-]
+__all__ = ["load_items", "save_items"]
 
-# mteb rounds retrieval scores to five decimals; everything else it reports in full.
-_TOLERANCE = 1e-6
-_ROUNDED_TOLERANCE = 5e-6 + 1e-6
-_SCHEMA_VERSION = 1
-
-
-class NoItemScoresError(ValueError):
-    """A main score has no per-item scores; the message says why."""
-
-
-@dataclass(frozen=True)
-class ItemScores:
-    """Per-item scores of one model on one task.
-
-    Attributes:
-        sample: Per-item values and their aggregation to the main score.
-        metric: mteb's name of the main score.
-        dataset_revision: Revision of the data.
-        ids: Query ids for retrieval and reranking, else None (items are in file order).
-    """
-
-    sample: Sample
-    metric: str
-    dataset_revision: str
-    ids: list[str] | None = None
+#: mteb rounds retrieval scores to five decimals.
+_TOLERANCE = 5e-6 + 1e-6
+_SAMPLES: dict[str, Any] = {
+    "mean": MeanSample,
+    "correlation": CorrelationSample,
+    "average precision": AveragePrecisionSample,
+}
+#: trec_eval's names of mteb's measures.
+_MEASURES = {
+    "ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success",
+}  # fmt: skip
+#: Columns of similarities in mteb's predictions, by the prefix of a score; distances count downwards.
+_SIMILARITIES = {
+    "": ("similarity_scores", 1.0), "cosine": ("cosine_scores", 1.0), "dot": ("dot_scores", 1.0),
+    "manhattan": ("manhattan_distances", -1.0), "euclidean": ("euclidean_distances", -1.0),
+}  # fmt: skip
 
 
-def item_scores(task: AbsTask, predictions: Path, main_score: float) -> ItemScores:
-    """Recomputes the main score item by item from the predictions that mteb saved.
+class _NoItemsError(ValueError):
+    """A main score has no scores per item; the message says why."""
+
+
+def save_items(path: Path, task: AbsTask, predictions: Path, main_score: float) -> None:
+    """Write the scores of a loaded task per item as JSON: ids and numbers only; or why there are none.
 
     Args:
-        task: The task, loaded, with one split and one subset.
+        path: File to write.
+        task: The task, with its data.
         predictions: Folder given to mteb as ``prediction_folder``.
         main_score: mteb's main score, which the items must reproduce.
-
-    Raises:
-        NoItemScoresError: If the main score has no per-item scores, or they do not reproduce it.
-        ValueError: If the task is not loaded; mteb unloads tasks that it has loaded itself.
     """
-    if not task.data_loaded:
-        raise ValueError(f"{task.metadata.name} holds no data; call load_data() before evaluating it")
-    metadata = task.metadata
-    if not math.isfinite(main_score):
-        raise NoItemScoresError("the score is undefined")
-    if len(task.eval_splits) != 1 or len(task.hf_subsets) != 1:
-        raise NoItemScoresError("the score is a mean over several splits or subsets")
-    split, subset = task.eval_splits[0], task.hf_subsets[0]
-    file = predictions / task.prediction_file_name
+    content: dict[str, Any] = {"metric": task.metadata.main_score, "dataset_revision": task.metadata.revision}
     try:
-        saved = json.loads(file.read_text(encoding="utf-8"))[subset][split]
-    except (OSError, KeyError, json.JSONDecodeError):
-        raise NoItemScoresError("no predictions were saved") from None
-    metric = metadata.main_score
-    ids = None
-    tolerance = _TOLERANCE
+        ids, sample = _items(task, predictions)
+        recomputed = score_of(sample)
+        if not abs(recomputed - main_score) <= _TOLERANCE:
+            raise _NoItemsError(f"the items give {recomputed:.6f}, not the reported {main_score:.6f}")
+        kind = next(name for name, one in _SAMPLES.items() if isinstance(sample, one))
+        content |= {"ids": ids, "kind": kind}
+        values = asdict(sample)  # type: ignore[call-overload]
+        content |= {
+            name: value if isinstance(value, str) else value.tolist() for name, value in values.items()
+        }
+    except _NoItemsError as error:
+        content["reason"] = str(error)
+    write_text(path, json.dumps(content))
+
+
+def load_items(path: Path, main_score: float) -> tuple[Sample | None, str]:
+    """Return the scores per item of a result, or None and the reason why it has none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if "reason" in content:
+            return None, str(content["reason"])
+        shown = {"metric", "dataset_revision", "ids", "kind"}
+        values = {name: value for name, value in content.items() if name not in shown}
+        sample: Sample = _SAMPLES[content["kind"]](
+            **{name: one if isinstance(one, str) else _array(one) for name, one in values.items()}
+        )
+        if abs(score_of(sample) - main_score) <= _TOLERANCE:
+            return sample, ""
+    except (OSError, KeyError, TypeError, ValueError):
+        pass
+    return None, "the saved result has no scores per item; run again with --overwrite"
+
+
+def _items(task: Any, predictions: Path) -> tuple[list[str] | None, Sample]:
+    """Return the ids of the queries of a ranking (else None: items are in the order of the file)."""
+    metadata = task.metadata
+    if len(task.eval_splits) != 1 or len(task.hf_subsets) != 1:
+        raise _NoItemsError("the score is a mean over several splits or subsets")
+    split, subset = task.eval_splits[0], task.hf_subsets[0]
+    try:
+        text = (predictions / task.prediction_file_name).read_text(encoding="utf-8")
+        saved = json.loads(text)[subset][split]
+    except (OSError, KeyError):
+        raise _NoItemsError("no predictions were saved") from None
+    data = task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
     if metadata.type in ("Retrieval", "Reranking"):
-        values = _per_query(task, saved, split, subset)
+        values = _per_query(task, saved, data["relevant_docs"])
         ids = sorted(values)
-        sample: Sample = MeanSample(np.array([values[query] for query in ids], dtype=np.float64))
-        tolerance = _ROUNDED_TOLERANCE
-    else:
-        sample = _labelled_sample(task, saved, split, subset)
-    recomputed = score_of(sample)
-    if not abs(recomputed - main_score) <= tolerance:
-        raise NoItemScoresError(f"the items give {recomputed:.6f}, not the reported {main_score:.6f}")
-    return ItemScores(sample, metric, metadata.revision, ids)
-
-
-def _data(task: AbsTask, split: str, subset: str) -> Any:
-    dataset: Any = task.dataset
-    return dataset[subset][split] if subset in dataset else dataset[split]
+        return ids, MeanSample(_array([values[query] for query in ids]))
+    similarity, _, kind = metadata.main_score.rpartition("_")
+    if metadata.type == "STS" and similarity in _SIMILARITIES and kind in ("pearson", "spearman"):
+        return None, CorrelationSample(
+            _array(data["score"]), _array(saved[_SIMILARITIES[similarity][0]]), kind
+        )
+    if metadata.type == "PairClassification" and kind == "ap":
+        columns = [
+            (column, sign)
+            for column, sign in _SIMILARITIES.values()
+            if similarity == "max" or column.startswith(similarity)
+        ]
+        scores = np.array([sign * _array(saved[column]) for column, sign in columns])
+        return None, AveragePrecisionSample(_array(data[task.label_column_name]), scores)
+    if metadata.type == "Classification" and kind == "accuracy" and not task.is_cross_validation:
+        # mteb trains several few-shot classifiers; a text's score is the share that gets it right.
+        right = np.asarray(saved) == np.asarray(data[task.label_column_name])
+        return None, MeanSample(right.mean(axis=0, dtype=np.float64))
+    raise _NoItemsError(f"{metadata.main_score} of {metadata.type} tasks has no score per text")
 
 
 def _per_query(
-    task: Any, run: Mapping[str, Mapping[str, float]], split: str, subset: str
+    task: Any, run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]]
 ) -> dict[str, float]:
     import pytrec_eval  # lazy: pytrec_eval
 
-    if task.skip_first_result:
-        raise NoItemScoresError("the task skips the first result")
-    qrels = _data(task, split, subset)["relevant_docs"]
+    name, _, cut = task.metadata.main_score.rpartition("_at_")
+    if task.skip_first_result or name not in ("mrr", *_MEASURES):
+        raise _NoItemsError(f"{task.metadata.main_score} has no score per query")
     if task.ignore_identical_ids:
         run = {query: {d: s for d, s in docs.items() if d != query} for query, docs in run.items()}
-    name, _, cut = task.metadata.main_score.rpartition("_at_")
     if name == "mrr":
         return {query: _reciprocal_rank(qrels[query], docs, int(cut)) for query, docs in run.items()}
-    measures = {
-        "ndcg": "ndcg_cut",
-        "map": "map_cut",
-        "recall": "recall",
-        "precision": "P",
-        "hit_rate": "success",
-    }
-    if name not in measures:
-        raise NoItemScoresError(f"{task.metadata.main_score} has no score per query")
-    measure = measures[name]
+    measure = _MEASURES[name]
     scored = pytrec_eval.RelevanceEvaluator(qrels, {f"{measure}.{cut}"}).evaluate(run)
     return {query: float(values[f"{measure}_{cut}"]) for query, values in scored.items()}
 
 
 def _reciprocal_rank(relevant: Mapping[str, int], run: Mapping[str, float], cut: int) -> float:
     ranked = sorted(run, key=lambda document: (run[document], document), reverse=True)[:cut]
-    for rank, document in enumerate(ranked, start=1):
-        if relevant.get(document, 0) > 0:
-            return 1.0 / rank
-    return 0.0
-
-
-def _labelled_sample(task: Any, saved: Any, split: str, subset: str) -> Sample:
-    metadata = task.metadata
-    metric = metadata.main_score
-    if metadata.type == "STS":
-        similarity, _, method = metric.rpartition("_")
-        column = {
-            "": "similarity_scores",
-            "cosine": "cosine_scores",
-            "manhattan": "manhattan_distances",
-            "euclidean": "euclidean_distances",
-        }.get(similarity)
-        if column is None or method not in ("pearson", "spearman"):
-            raise NoItemScoresError(f"{metric} has no pairs to resample")
-        gold = _data(task, split, subset)["score"]
-        return CorrelationSample(_array(gold), _array(saved[column]), method)
-    if metadata.type == "PairClassification" and metric.endswith("_ap"):
-        signs = {
-            "similarity_scores": 1.0,
-            "cosine_scores": 1.0,
-            "dot_scores": 1.0,
-            "manhattan_distances": -1.0,
-            "euclidean_distances": -1.0,
-        }
-        wanted = metric.removesuffix("_ap")
-        columns = [name for name in signs if wanted == "max" or name.startswith(wanted)]
-        labels = _array(_data(task, split, subset)[task.label_column_name])
-        return AveragePrecisionSample(labels, np.array([signs[n] * _array(saved[n]) for n in columns]))
-    if metadata.type == "Classification" and metric == "accuracy" and not task.is_cross_validation:
-        gold = np.asarray(_data(task, split, subset)[task.label_column_name])
-        # mteb trains several few-shot classifiers; a text's score is the share that gets it right.
-        return MeanSample((np.asarray(saved) == gold).mean(axis=0, dtype=np.float64))
-    raise NoItemScoresError(f"{metric} of {metadata.type} tasks has no score per text")
+    ranks = (rank for rank, document in enumerate(ranked, 1) if relevant.get(document, 0) > 0)
+    return 1 / next(ranks, math.inf)
 
 
 def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(list(values), dtype=np.float64)
-
-
-def save_item_scores(path: Path, scores: ItemScores) -> None:
-    """Write per-item scores as JSON, atomically; ids and numbers only, no text."""
-    sample = scores.sample
-    content: dict[str, Any] = {
-        "schema_version": _SCHEMA_VERSION,
-        "metric": scores.metric,
-        "dataset_revision": scores.dataset_revision,
-        "ids": scores.ids,
-    }
-    if isinstance(sample, MeanSample):
-        content |= {"kind": "mean", "values": sample.values.tolist()}
-    elif isinstance(sample, CorrelationSample):
-        content |= {
-            "kind": sample.method,
-            "gold": sample.gold.tolist(),
-            "predicted": sample.predicted.tolist(),
-        }
-    elif isinstance(sample, AveragePrecisionSample):
-        content |= {
-            "kind": "average_precision",
-            "labels": sample.labels.tolist(),
-            "scores": sample.scores.tolist(),
-        }
-    else:
-        raise TypeError(f"cannot save {type(sample).__name__}")
-    _write(path, content)
-
-
-def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
-    """Store why a result has no per-item scores, so that no new evaluation is needed to find out."""
-    _write(
-        path,
-        {
-            "schema_version": _SCHEMA_VERSION,
-            "metric": task.metadata.main_score,
-            "dataset_revision": task.metadata.revision,
-            "ids": None,
-            "kind": "none",
-            "reason": reason,
-        },
-    )
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(content))
-
-
-def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_score: float) -> ItemScores:
-    """Read per-item scores back and check that they belong to a result.
-
-    Raises:
-        NoItemScoresError: If there are no scores, or if their metric, data or run is another one.
-    """
-    reason = None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        kind = content["kind"]
-        sample: Sample = MeanSample(np.empty(0))
-        if kind == "none":
-            reason = str(content["reason"])
-        elif kind == "mean":
-            sample = MeanSample(_array(content["values"]))
-        elif kind == "average_precision":
-            sample = AveragePrecisionSample(_array(content["labels"]), np.array(content["scores"], float))
-        elif kind in ("pearson", "spearman"):
-            sample = CorrelationSample(_array(content["gold"]), _array(content["predicted"]), kind)
-        else:
-            raise ValueError(f"unknown kind {kind!r}")
-        scores = ItemScores(sample, content["metric"], content["dataset_revision"], content["ids"])
-        recomputed = score_of(sample) if reason is None else math.nan
-    except FileNotFoundError:
-        raise NoItemScoresError("no scores per item were saved; run again with --overwrite") from None
-    except (OSError, KeyError, TypeError, ValueError):
-        raise NoItemScoresError(f"{path} is damaged; run again with --overwrite") from None
-    if (scores.metric, scores.dataset_revision) != (metric, dataset_revision):
-        raise NoItemScoresError("the saved scores per item are of other data; run again with --overwrite")
-    if reason is not None:
-        raise NoItemScoresError(reason)
-    if not abs(recomputed - main_score) <= _ROUNDED_TOLERANCE:
-        raise NoItemScoresError("the saved scores per item are of another run; run again with --overwrite")
-    return scores

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.report.holes import HEADERS
+from medteb_mteb.measures import ENOUGH_JUDGED
 from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
-
-    from medteb_mteb.report.holes import Holes
     from medteb_mteb.report.intervals import Comparison, Interval, Sample
 
-__all__ = ["ResultTable", "ScoreEntry"]
+__all__ = ["HOLES", "ResultTable", "ScoreEntry"]
 
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
+
+#: Measures of `medteb_mteb.measures`, by mteb's names; the columns beside a retrieval score.
+HOLES = {"judged_at_10": "judged@10", "condensed_ndcg_at_10": "condensed nDCG@10", "bpref": "bpref"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ScoreEntry:
         dataset_revision: Revision of the data.
         sample: Per-item scores, or None.
         note: Why there is no interval, or empty.
-        holes: How much of the ranking of a retrieval task was judged; None for other tasks.
+        holes: The measures of `HOLES` on a retrieval task, None where unknown; None for other tasks.
     """
 
     model: str
@@ -47,7 +47,29 @@ class ScoreEntry:
     dataset_revision: str
     sample: Sample | None = None
     note: str = ""
-    holes: Holes | None = None
+    holes: Mapping[str, float | None] | None = None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """Return the bootstrap interval; None without scores per item, or with too few."""
+        try:
+            return None if self.sample is None else bootstrap_interval(self.sample)
+        except ValueError:
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the score as JSON values; one that is undefined is null."""
+        low, high = self.interval or (None, None)
+        return {
+            "metric": self.metric,
+            "score": self.score if math.isfinite(self.score) else None,
+            "low": low,
+            "high": high,
+            "items": None if self.sample is None else len(self.sample),
+            "dataset_revision": self.dataset_revision,
+            "note": self.note or None,
+            "holes": None if self.holes is None else dict(self.holes),
+        }
 
 
 @dataclass
@@ -68,228 +90,136 @@ class ResultTable:
     entries: list[ScoreEntry]
     averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     differs: Mapping[str, str] = field(default_factory=dict)
-    _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._by_key = {(entry.model, entry.task): entry for entry in self.entries}
 
-    def entry(self, model: str, task: str) -> ScoreEntry | None:
-        """Return the entry of a pair, or None."""
-        return self._by_key.get((model, task))
-
-    def interval(self, model: str, task: str) -> Interval | None:
-        """Return the bootstrap interval of a pair, or None."""
-        key = (model, task)
-        if key not in self._intervals:
-            entry = self._by_key.get(key)
-            try:
-                interval = bootstrap_interval(entry.sample) if entry and entry.sample is not None else None
-            except ValueError:  # too few items
-                interval = None
-            self._intervals[key] = interval
-        return self._intervals[key]
-
-    def mean(self, model: str) -> float | None:
-        """Return the plain mean over the tasks, or None unless every task has a defined score."""
-        return self._mean(model, self.tasks)
-
-    def _mean(self, model: str, tasks: Sequence[str]) -> float | None:
-        entries = [self.entry(model, task) for task in tasks]
-        scores = [entry.score for entry in entries if entry is not None and math.isfinite(entry.score)]
-        return sum(scores) / len(scores) if scores and len(scores) == len(tasks) else None
+    def mean(self, model: str, tasks: Sequence[str] | None = None) -> float | None:
+        """Return the mean over some tasks, by default all; None unless each has a defined score."""
+        names = self.tasks if tasks is None else tasks
+        found = [self._by_key[model, task].score for task in names if (model, task) in self._by_key]
+        scores = [score for score in found if math.isfinite(score)]
+        return sum(scores) / len(scores) if scores and len(scores) == len(names) else None
 
     def average(self, model: str, name: str) -> float | None:
-        """Return one of the further averages, or None unless every task of its groups has a defined score.
-
-        Args:
-            model: The model.
-            name: Name of the average.
-        """
+        """Return one of the further averages, or None unless every task of its groups has a defined score."""
         groups = self.averages[name]
-        means = [mean for group in groups if (mean := self._mean(model, group)) is not None]
+        means = [mean for group in groups if (mean := self.mean(model, group)) is not None]
         return sum(means) / len(means) if len(means) == len(groups) else None
 
+    @cached_property
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Compare the first model with every other, paired: (task, first, other, first - other)."""
-        return [(*key, compared) for key, compared in self._compared.items() if compared is not None]
-
-    @functools.cached_property
-    def _compared(self) -> dict[tuple[str, str, str], Comparison | None]:
-        """The comparisons by task, first and other model; None for one that is undefined."""
-        compared: dict[tuple[str, str, str], Comparison | None] = {}
+        compared = []
         for task in self.tasks:
-            first = self.entry(self.models[0], task)
-            for model in self.models[1:]:
-                other = self.entry(model, task)
+            first = self._by_key.get((self.models[0], task))
+            for other in (self._by_key.get((model, task)) for model in self.models[1:]):
                 if first is None or other is None or first.sample is None or other.sample is None:
                     continue
-                same = first.dataset_revision == other.dataset_revision and first.metric == other.metric
-                if same and len(first.sample) == len(other.sample) > 1:
-                    try:
-                        comparison = compare(first.sample, other.sample)
-                    except ValueError:  # a score is undefined in most resamples
-                        comparison = None
-                    compared[task, first.model, model] = comparison
+                if (first.dataset_revision, first.metric) != (other.dataset_revision, other.metric):
+                    continue
+                try:
+                    compared.append((task, first.model, other.model, compare(first.sample, other.sample)))
+                except ValueError:  # too few items, or a score is undefined in most resamples
+                    continue
         return compared
-
-    def to_rich(self, title: str | None = None) -> Table:
-        """Return the table for a terminal."""
-        from rich.table import Table  # lazy: rich
-
-        header, *rows = self._cells()
-        table = Table(title=title, header_style="bold")
-        for index, cell in enumerate(header):
-            table.add_column(
-                cell.replace(" (", "\n("), justify="left" if index == 0 else "right", overflow="fold"
-            )
-        for row in rows:
-            table.add_row(*(cell.replace(" [", "\n\\[") for cell in row))
-        return table
 
     def to_markdown(self) -> str:
         """Return the table as GitHub Markdown."""
         header, *rows = self._cells()
         rule = ["---", *["---:"] * (len(header) - 1)]
-        return "\n".join("| " + " | ".join(cell for cell in row) + " |" for row in (header, rule, *rows))
+        return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table, the comparisons and how the intervals were made, as JSON values.
-
-        A score that is undefined (a correlation of pairs that are all equal) is null.
-        """
+        """Return the table, the comparisons and how the intervals were made, as JSON values."""
         rows = []
         for model in self.models:
-            scores = {task: self._json_cell(model, task) for task in self.tasks if self.entry(model, task)}
-            first = next((entry for task in self.tasks if (entry := self.entry(model, task))), None)
+            entries = {
+                task: self._by_key[model, task] for task in self.tasks if (model, task) in self._by_key
+            }
             rows.append(
                 {
                     "model": model,
-                    "model_revision": first.model_revision if first else None,
-                    "scores": scores,
+                    "model_revision": next((entry.model_revision for entry in entries.values()), None),
+                    "scores": {task: entry.to_json() for task, entry in entries.items()},
                     "mean": self.mean(model),
                     "averages": {name: self.average(model, name) for name in self.averages},
                 }
             )
-        content = {
-            "schema_version": 1,
+        return {
             "interval": {"method": "percentile bootstrap over test items", "level": CONFIDENCE_LEVEL,
                          "resamples": RESAMPLES, "seed": SEED},
             "tasks": self.tasks,
             "differs": dict(self.differs),
             "rows": rows,
             "comparisons": [
-                {"task": task, "model": first, "other": other, "difference": c.difference, "low": c.low,
-                 "high": c.high, "p_value": c.p_value}
-                for task, first, other, c in self.comparisons()
+                {"task": task, "model": first, "other": other, **compared._asdict()}
+                for task, first, other, compared in self.comparisons
             ],
         }  # fmt: skip
-        strict: dict[str, Any] = _without_nan(content)
-        return strict
-
-    def comparison_lines(self) -> list[str]:
-        """Return the comparisons as text, one per line."""
-        return [
-            f"{task}: {first} - {other} = {c.difference:+.4f} [{c.low:+.4f}, {c.high:+.4f}], "
-            f"p = {c.p_value:.4f}"
-            for task, first, other, c in self.comparisons()
-        ]
 
     def notes(self) -> list[str]:
-        """Return which tasks have other data than published, and why intervals or comparisons are missing."""
-        differs = [f"{task}: not the published data: {text}" for task, text in self.differs.items()]
-        undefined = [
-            f"{task}: {first} - {other}: no comparison, a score is undefined in most resamples"
-            for (task, first, other), comparison in self._compared.items()
-            if comparison is None
+        """Return a line for each comparison, and for each score that needs an explanation."""
+        lines = [
+            f"{task}: {first} - {other} = {c.difference:+.4f} [{c.low:+.4f}, {c.high:+.4f}], "
+            f"p = {c.p_value:.4f}"
+            for task, first, other, c in self.comparisons
         ]
-        no_interval = [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
-        return differs + no_interval + undefined
-
-    def warnings(self) -> list[str]:
-        """Return one line for each score based on too few judgements, or on an unknown number."""
-        lines = []
+        lines += [f"{task}: not the published data: {text}" for task, text in self.differs.items()]
         for entry in self.entries:
-            if entry.holes is None:
-                continue
             where = f"{entry.task}, {entry.model}"
-            if entry.holes.reason:
-                lines.append(f"{where}: judged@10 {entry.holes.reason}")
-            elif text := entry.holes.warning():
-                lines.append(f"warning: {where}: {text}")
+            if entry.note:
+                lines.append(f"{where}: no interval, {entry.note}")
+            judged = None if entry.holes is None else entry.holes["judged_at_10"]
+            if judged is not None and judged < ENOUGH_JUDGED:
+                lines.append(
+                    f"warning: {where}: only {judged:.1%} of the first 10 documents were judged; nDCG@10 "
+                    "counts the others as wrong. Compare by condensed nDCG@10 and bpref, or have them judged "
+                    "for a new version: medteb edition extend EDITION OUT -r MODEL --judges FILE."
+                )
         return lines
 
-    def _json_cell(self, model: str, task: str) -> dict[str, Any]:
-        entry = self._by_key[model, task]
-        interval = self.interval(model, task)
-        return {
-            "metric": entry.metric,
-            "score": entry.score,
-            "low": interval.low if interval else None,
-            "high": interval.high if interval else None,
-            "items": interval.items if interval else None,
-            "dataset_revision": entry.dataset_revision,
-            "note": entry.note or None,
-            "holes": entry.holes.to_json() if entry.holes is not None else None,
-        }
-
     def _cells(self) -> list[list[str]]:
-        with_mean = len(self.tasks) > 1
         metrics = {entry.task: _metric_name(entry.metric) for entry in self.entries}
+        # Without judged negatives, nothing is known about the ranking.
+        holes = {
+            entry.task
+            for entry in self.entries
+            if entry.holes is not None and any(value is not None for value in entry.holes.values())
+        }
+        means = ["mean"] if len(self.tasks) > 1 else []
         header = ["model"]
         for task in self.tasks:
-            header.append(f"{task} ({metrics[task]})" if task in metrics else task)
-            header += self._hole_headers(task)
-        rows = [header + ["mean"] * with_mean + list(self.averages)]
+            header += [f"{task} ({metrics[task]})" if task in metrics else task]
+            header += HOLES.values() if task in holes else []
+        rows = [[*header, *means, *self.averages]]
         for model in self.models:
             row = [model]
             for task in self.tasks:
-                row.append(self._cell(model, task))
-                row += self._hole_cells(model, task)
-            if with_mean:
-                row.append(_shown(self.mean(model)))
+                entry = self._by_key.get((model, task))
+                row.append(_cell(entry))
+                if task in holes:
+                    known = (entry.holes if entry else None) or {}
+                    row += [_shown(known.get(name)) for name in HOLES]
+            row += [_shown(self.mean(model)) for _ in means]
             rows.append(row + [_shown(self.average(model, name)) for name in self.averages])
         return rows
 
-    def _hole_headers(self, task: str) -> list[str]:
-        """Return all measures if a model has them, or a single column if they are not known."""
-        task_holes = [entry.holes for entry in self.entries if entry.task == task and entry.holes is not None]
-        if not task_holes:
-            return []
-        return list(HEADERS if any(holes.judged is not None for holes in task_holes) else HEADERS[:1])
 
-    def _hole_cells(self, model: str, task: str) -> list[str]:
-        entry, headers = self.entry(model, task), self._hole_headers(task)
-        cells = entry.holes.cells() if entry is not None and entry.holes is not None else ["-"] * len(HEADERS)
-        return cells[: len(headers)]
-
-    def _cell(self, model: str, task: str) -> str:
-        entry = self.entry(model, task)
-        if entry is None:
-            return "-"
-        if not math.isfinite(entry.score):
-            return "undefined"
-        interval = self.interval(model, task)
-        if interval is None:
-            return f"{entry.score:.4f}"
-        return f"{entry.score:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+def _cell(entry: ScoreEntry | None) -> str:
+    if entry is None:
+        return "-"
+    if not math.isfinite(entry.score):
+        return "undefined"
+    interval = entry.interval
+    return f"{entry.score:.4f}" + (f" [{interval.low:.4f}, {interval.high:.4f}]" if interval else "")
 
 
-def _shown(mean: float | None) -> str:
-    return "-" if mean is None else f"{mean:.4f}"
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _metric_name(metric: str) -> str:
     """Return the name of a score as it is usually written: ``ndcg_at_10`` -> ``nDCG@10``."""
     name, at, cut = metric.rpartition("_at_")
-    if at:
-        return f"{_METRIC_NAMES.get(name, name)}@{cut}"
-    return metric.replace("_", " ")
-
-
-def _without_nan(value: Any) -> Any:
-    """Return JSON values with None in place of floats that are not finite, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return f"{_METRIC_NAMES.get(name, name)}@{cut}" if at else metric.replace("_", " ")

@@ -10,21 +10,18 @@ from medteb_mteb.validate.contents import (
     duplicate_documents,
     duplicate_queries,
     files,
-    identifiers,
     leaks,
-    positives,
     rows,
     size,
 )
 from medteb_mteb.validate.judges import (
     accuracy_of_labels,
     agreement_of_judges,
-    length_bias,
     position_bias,
     self_consistency,
 )
 from medteb_mteb.validate.material import read_material
-from medteb_mteb.validate.systems import holes, order_of_systems, pool_bias, slices
+from medteb_mteb.validate.systems import holes, order_of_systems, pool_bias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +35,8 @@ __all__ = ["CHECKS", "validate"]
 
 #: The points, in the order of the page.
 CHECKS: tuple[Callable[[Material], Finding], ...] = (
-    files, rows, identifiers, positives, size, duplicate_queries, duplicate_documents,
-    holes, pool_bias, agreement_of_judges, self_consistency, position_bias, length_bias,
-    order_of_systems, accuracy_of_labels, leaks, slices, card,
+    files, rows, size, duplicate_queries, duplicate_documents, holes, pool_bias, agreement_of_judges,
+    self_consistency, position_bias, order_of_systems, accuracy_of_labels, leaks, card,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Checks of labels: agreement of judges with each other, themselves and experts; bias by place and length."""
+"""Checks of labels: agreement of judges with each other, themselves and experts; bias by place."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, value
 from medteb_mteb.curation.labels.intervals import finite_interval, interval
 from medteb_mteb.report.intervals import score_of
 from medteb_mteb.report.page import Finding, Table, worst
 from medteb_mteb.validate.material import mean_over_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,7 +32,7 @@ TENTATIVE_ALPHA, POOR_ALPHA = 0.667, 0.4
 #: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
 EQUAL_LABEL_SHARES = (0.95, 0.90)
 #: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
-#: one is later in the prompt, or longer, in 55 of 100 cases instead of 50.
+#: one is later in the prompt in 55 of 100 cases instead of 50.
 SMALL_CORRELATION = 0.1
 #: Maximum number of quantile bins for rank correlations; values of one bin count as equal.
 BINS = 20
@@ -103,60 +103,30 @@ def position_bias(material: Material) -> Finding:
     if not material.judgements or not material.places:
         return Finding(title, "not known", "no judgements with places in a prompt were given (--judgements)")
     found = {}
-    for judge, judgements in _by_judge(material.judgements).items():
-        placed = [one for one in judgements if (judge, *one.pair) in material.places]
+    for judge in sorted({one.judge for one in material.judgements}):
+        placed = [
+            one for one in material.judgements if one.judge == judge and (judge, *one.pair) in material.places
+        ]
         if placed:
             found[judge] = Graded.of(placed, lambda one: material.places[one.judge, *one.pair])
     correlations = {judge: rank_correlation(one) for judge, one in found.items()}
     rows = tuple((judge, *_quarters(found[judge]), _shown(one)) for judge, one in correlations.items())
     header = ("judge", "first quarter", "second", "third", "last", "rank correlation [95 %]")
-    advice = "Ask for fewer passages at a time (passages), or take another judge"
-    return _bias(title, correlations, Table(header, rows), "the place", advice)
-
-
-def length_bias(material: Material) -> Finding:
-    """Compare the correlation of grades and length of each judge with that of the other judges.
-
-    Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the
-    other judges on the same pairs is a judge's own bias; only experts can find a bias that all share.
-    """
-    title = "All judges treat the length of passages alike"
-    if not material.judgements:
-        return Finding(title, "not known", "no judgements were given (--judgements)")
-    lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}
-    kept = [one for one in material.judgements if one.document_id in lengths]
-    judges, grades = by_pair(kept)
-    complete = {pair for pair, given in grades.items() if len(given) == len(judges)}
-    graded = {
-        judge: Graded.of(
-            sorted((one for one in judgements if one.pair in complete), key=lambda one: one.pair),
-            lambda one: lengths[one.document_id],
+    table = Table(header, rows)
+    defined = {judge: one for judge, one in correlations.items() if not math.isnan(one.value)}
+    if not defined:
+        return Finding(title, "not known", "no judge gave different grades", table=table)
+    judge = max(defined, key=lambda one: max(abs(defined[one].low), abs(defined[one].high)))
+    verdict = worst([_within_small(one) for one in defined.values()])
+    reason = (
+        f"rank correlation of the grades of {judge}, the worst, with the place is {_shown(defined[judge])}"
+    )
+    if verdict != "ok":
+        reason += (
+            f": a bias beyond {SMALL_CORRELATION} cannot be excluded. Ask for fewer passages at a time "
+            "(passages), or take another judge"
         )
-        for judge, judgements in _by_judge(kept).items()
-    }
-    if len(graded) < 2 or not complete:
-        return Finding(title, "not known", "no two judges have graded the same pairs")
-    beyond = {
-        judge: rank_correlation(one, [other for name, other in graded.items() if name != judge])
-        for judge, one in graded.items()
-    }
-    rows = tuple(
-        (j, *_quarters(graded[j]), _shown(rank_correlation(graded[j])), _shown(one))
-        for j, one in beyond.items()
-    )
-    header = (
-        "judge",
-        "shortest quarter",
-        "second",
-        "third",
-        "longest",
-        "rank correlation [95 %]",
-        "beyond the others",
-    )
-    advice = "Have experts look at long and short passages (medteb review)"
-    finding = _bias(title, beyond, Table(header, rows), "the length, beyond the others,", advice)
-    # It is unknown which judge is right, so this is a warning at worst.
-    return replace(finding, verdict="warning") if finding.verdict == "fail" else finding
+    return Finding(title, verdict, reason, table=table)
 
 
 def accuracy_of_labels(material: Material) -> Finding:
@@ -226,46 +196,36 @@ class Graded:
         return counts
 
 
-def rank_correlation(graded: Graded, others: Sequence[Graded] = ()) -> IntervalEstimate:
-    """Return Somers' D of the value given the grade, less the mean of others, with a 95 % interval.
+def rank_correlation(graded: Graded) -> IntervalEstimate:
+    """Return Somers' D of the value given the grade, with a 95 % bootstrap interval over queries.
 
     D (R. Somers, American Sociological Review 27, 1962) says how much more often, of two passages with
     different grades, the better one has the higher value rather than the lower one. Equal grades are not
-    compared, so D does not shrink if nearly all grades are the lowest. The bootstrap is over queries.
-
-    Args:
-        graded: Grades of one judge.
-        others: Grades of other judges for the same pairs.
+    compared, so D does not shrink if nearly all grades are the lowest.
     """
-    sample = _Dominance(tuple(one.table() for one in (graded, *others)))
+    sample = _Dominance(graded.table())
     return IntervalEstimate(score_of(sample) if len(sample) else float("nan"), *interval(sample))
 
 
 @dataclass(frozen=True)
 class _Dominance:
-    tables: tuple[NDArray[np.float64], ...]
+    table: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.tables[0])
+        return len(self.table)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return D under each weighting of the queries, see `medteb_mteb.report.intervals.Sample`."""
-        first, *others = [_somers(weights, table) for table in self.tables]
-        return np.asarray(first - np.mean(others, axis=0)) if others else first
-
-
-def _somers(weights: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Somers' D under each weighting of the queries, shape (resamples,)."""
-    counts = (weights @ tables.reshape(len(tables), -1)).reshape(-1, *tables.shape[1:])
-    worse = counts.cumsum(axis=1)[:, :-1]  # all with a lower grade, by grade and bin
-    better = counts[:, 1:]
-    upto = worse.cumsum(axis=2)
-    total = upto[:, :, -1:]
-    sign = (better * ((upto - worse) - (total - upto))).sum(axis=(1, 2))
-    pairs = (better.sum(axis=2) * total[:, :, 0]).sum(axis=1)
-    result = np.full(len(weights), np.nan)
-    np.divide(sign, pairs, out=result, where=pairs > 0)
-    return result
+        counts = (weights @ self.table.reshape(len(self), -1)).reshape(-1, *self.table.shape[1:])
+        worse = counts.cumsum(axis=1)[:, :-1]  # all with a lower grade, by grade and bin
+        better = counts[:, 1:]
+        upto = worse.cumsum(axis=2)
+        total = upto[:, :, -1:]
+        sign = (better * ((upto - worse) - (total - upto))).sum(axis=(1, 2))
+        pairs = (better.sum(axis=2) * total[:, :, 0]).sum(axis=1)
+        result = np.full(len(weights), np.nan)
+        np.divide(sign, pairs, out=result, where=pairs > 0)
+        return result
 
 
 @dataclass(frozen=True)
@@ -320,28 +280,6 @@ def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) 
         for one in judgements
         if one.judge == judge and one.pair in both
     ]
-
-
-def _by_judge(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
-    by_judge: dict[str, list[Judgement]] = {}
-    for one in sorted(judgements, key=lambda one: one.judge):
-        by_judge.setdefault(one.judge, []).append(one)
-    return by_judge
-
-
-def _bias(
-    title: str, correlations: Mapping[str, IntervalEstimate], table: Table, what: str, advice: str
-) -> Finding:
-    """Return the verdict on the worst of the judges' correlations: its whole interval has to be small."""
-    defined = {judge: one for judge, one in correlations.items() if not math.isnan(one.value)}
-    if not defined:
-        return Finding(title, "not known", "no judge gave different grades", table=table)
-    judge = max(defined, key=lambda one: max(abs(defined[one].low), abs(defined[one].high)))
-    verdict = worst([_within_small(one) for one in defined.values()])
-    reason = f"rank correlation of the grades of {judge}, the worst, with {what} is {_shown(defined[judge])}"
-    if verdict != "ok":
-        reason += f": a bias beyond {SMALL_CORRELATION} cannot be excluded. {advice}"
-    return Finding(title, verdict, reason, table=table)
 
 
 def _within_small(estimate: IntervalEstimate) -> Verdict:

@@ -17,7 +17,7 @@ from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.labels.sheet import read_experts
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
-from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type, query_field
+from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
 from medteb_mteb.report.intervals import score_of
@@ -86,7 +86,6 @@ class Material:
         places: Place of a passage in its prompt, from 0 (first) to 1 (last), by judge, query and document.
         training: Texts of the training sets, or None.
         experts: Experts' answers on the pairs that they checked, or None.
-        fields: Values by query of each field by which to compare scores.
     """
 
     layout: Layout
@@ -101,7 +100,6 @@ class Material:
     places: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     training: tuple[str, ...] | None = None
     experts: Experts | None = None
-    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> dict[str, dict[str, QueryScores]]:
@@ -119,10 +117,6 @@ class Material:
         """Return the mean over queries with its 95 % bootstrap interval over clusters of near-duplicates."""
         groups = np.array([self.clusters[query] for query in scores])
         return mean_over_groups(np.array(list(scores.values()), dtype=float), groups)
-
-    def problems_of(self, *kinds: str) -> int:
-        """Return the number of rows with problems of some kinds."""
-        return sum(number for kind, number in self.problems.counts.items() if kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,7 @@ def mean_over_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> 
     if not len(values):
         return IntervalEstimate(float("nan"), float("nan"), float("nan"))
     _, numbers = np.unique(groups, return_inverse=True)
-    sample = _Ratio(np.bincount(numbers, weights=values), np.bincount(numbers).astype(float))
+    sample = _Ratio(np.bincount(numbers, weights=values).astype(float), np.bincount(numbers).astype(float))
     return IntervalEstimate(score_of(sample), *interval(sample))
 
 
@@ -181,6 +175,12 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
     }
     pools = settings.pools or _of_build(settings.build, "pool", "--pools")
     judgements = settings.judgements or _of_build(settings.build, "judge", "--judgements")
+
+    def judged(source: Path | None) -> tuple[Judgement, ...] | None:
+        if source is None:
+            return None
+        return tuple(one for one in read_judgements(source) if one.query_id in queries)
+
     return Material(
         layout=layout,
         kind=detect_type(layout),
@@ -189,12 +189,11 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         qrels={query: row for query, row in qrels.items() if row},
         runs=_runs(settings.runs, data),
         ranks=None if pools is None else _ranks(pools, queries, documents),
-        judgements=None if judgements is None else _judgements(judgements, queries),
-        second=None if settings.second is None else _judgements(settings.second, queries),
+        judgements=judged(judgements),
+        second=judged(settings.second),
         places={} if judgements is None else _places(judgements),
         training=_training(settings),
         experts=_experts(settings),
-        fields={name: query_field(layout, name) for name in settings.by},
     )
 
 
@@ -264,10 +263,6 @@ def _ranks(pools: Path, queries: set[str], documents: set[str]) -> Ranks:
     if not by_query:
         raise MarError(f"{pools} holds no pools of the queries of this edition.")
     return Ranks(tuple(names), by_query)
-
-
-def _judgements(source: Path, queries: set[str]) -> tuple[Judgement, ...]:
-    return tuple(one for one in read_judgements(source) if one.query_id in queries)
 
 
 def _places(judgements: Path) -> dict[tuple[str, str, str], float]:

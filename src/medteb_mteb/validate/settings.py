@@ -38,8 +38,5 @@ class ValidateSettings(Settings):
     against: tuple[str, ...] = Field(
         (), description="Training set that must not contain test queries; may be repeated."
     )
-    by: tuple[str, ...] = Field(
-        (), description="Field of the queries to compare scores by, such as department; may be repeated."
-    )
     split: str = Field("test", description="Split to validate.")
     html: Path | None = Field(None, description="File to write the page to as HTML, too.")

@@ -1,17 +1,13 @@
-"""Checks of scores: judged shares, pool bias, whether other labels order systems alike, slices of queries."""
+"""Checks of scores: judged shares, pool bias, whether other labels order systems alike."""
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import ttest_ind
 
-from mar_st.evaluation.statistics import holm
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
 from medteb_mteb.measures import ENOUGH_JUDGED, Judged, means, score_queries
 from medteb_mteb.report.page import Finding, Table, worst
@@ -32,9 +28,6 @@ SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 #: Kendall's tau from which two orders count as equal, and below which they clearly differ (E. Voorhees, SIGIR
 #: 1998 and 2001); minimum number of systems; bootstrap samples.
 SAME_ORDER_TAU, OTHER_ORDER_TAU, MIN_SYSTEMS, SAMPLES = 0.9, 0.8, 3, 1000
-#: Minimum number of queries of a slice; maximum number of values of a field that get a slice each.
-MIN_SLICE_QUERIES, MAX_FIELD_VALUES = 50, 20
-SIGNIFICANCE_LEVEL = 0.05
 
 
 def holes(material: Material) -> Finding:
@@ -155,42 +148,6 @@ def order_of_systems(material: Material) -> Finding:
     return Finding(title, verdict, reason, table=table)
 
 
-def slices(material: Material) -> Finding:
-    """Return scores by quartile of query length, and by every requested field.
-
-    Each slice is compared with all other queries (Welch's test), and the p-values of a run are adjusted for
-    the number of its slices (Holm). Near-duplicates of a query count as one, here and in the intervals.
-    """
-    title, parts = "Scores hold for all kinds of queries", _parts(material)
-    if not parts or not material.scores:
-        return Finding(title, "not known", "no query has a positive")
-    rows, different = [], []
-    for name, scores in material.scores.items():
-        ndcg = {query: one.ndcg for query, one in scores.items()}
-        tested = {label: _differs(material, ndcg, queries) for label, queries in parts.items()}
-        adjusted = holm({label: p_value for label, p_value in tested.items() if p_value is not None})
-        for label, queries in parts.items():
-            mean, p_value = material.mean({query: ndcg[query] for query in queries}), adjusted.get(label)
-            shown = "-" if p_value is None else f"{p_value:.3f}"
-            rows.append((name, label, str(len(queries)), f"{mean.value:.4f}{_ends(mean)}", shown))
-            if p_value is not None and p_value < SIGNIFICANCE_LEVEL:
-                different.append((p_value, name, label))
-    table = Table(("run", "queries", "number", "nDCG@10 [95 %]", "p against the others (Holm)"), tuple(rows))
-    fewest = min(map(len, parts.values()))
-    by = " and ".join(["query length", *material.fields])
-    reason = f"{len(parts)} slices by {by}, the smallest of {fewest} queries"
-    if different:
-        p_value, name, label = min(different)
-        reason += (
-            f"; {len(different)} scores differ from those of the others, most of all {name} on {label} "
-            f"(p = {p_value:.3f}, Holm). Report the slices"
-        )
-        return Finding(title, "warning", reason, table=table)
-    if fewest < MIN_SLICE_QUERIES:
-        return Finding(title, "warning", f"{reason}: too few to compare slices", table=table)
-    return Finding(title, "ok", reason, table=table)
-
-
 def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Kendall's tau (b) of pairs of score vectors; a tie in both is ignored, one in either lowers it.
 
@@ -265,40 +222,3 @@ def _labelled(material: Material, rule: ConsensusRule) -> tuple[dict[str, dict[s
             others[label.relevance is None].setdefault(label.query_id, set()).add(label.document_id)
     disputed, negatives = ({q: frozenset(d) for q, d in others[kind].items()} for kind in (True, False))
     return qrels, Judged(negatives, disputed)
-
-
-def _parts(material: Material) -> dict[str, list[str]]:
-    """Return the queries with a positive, by slice."""
-    lengths = {row["id"]: len(row["text"]) for row in material.data.queries if row["id"] in material.qrels}
-    if not lengths:
-        return {}
-    bounds = np.quantile(list(lengths.values()), [0.25, 0.5, 0.75])
-    by_length: dict[int, list[str]] = {}
-    for query, length in lengths.items():
-        by_length.setdefault(int(np.searchsorted(bounds, length)), []).append(query)
-    parts = {}
-    for _, queries in sorted(by_length.items()):
-        of_slice = [lengths[query] for query in queries]
-        parts[f"{min(of_slice)} to {max(of_slice)} characters"] = queries
-    for field, values in material.fields.items():
-        counts = Counter(values[query] for query in lengths if query in values)
-        frequent = {value for value, _ in counts.most_common(MAX_FIELD_VALUES)}
-        for query in lengths:
-            value = values.get(query, "not stated")
-            label = value if value in frequent or query not in values else "others"
-            parts.setdefault(f"{field}: {label}", []).append(query)
-    return parts
-
-
-def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[str]) -> float | None:
-    """Return the p-value of the slice against all other queries; None if nothing can be tested."""
-    inside = set(queries)
-    groups: dict[bool, dict[int, list[float]]] = {True: {}, False: {}}
-    for query, score in scores.items():
-        groups[query in inside].setdefault(material.clusters[query], []).append(score)
-    one, other = (np.array([fmean(each) for each in groups[kind].values()]) for kind in (True, False))
-    if min(len(one), len(other)) < 2 or not (one.std() or other.std()):
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nearly equal scores lose precision
-        return float(ttest_ind(one, other, equal_var=False).pvalue)

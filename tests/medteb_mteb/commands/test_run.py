@@ -130,7 +130,6 @@ def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
     code, out, err = medteb(*args)
     assert code == 0, err
     assert "tiny-retrieval: medteb/bm25-char-bigram - local/tiny-encoder = " in out
-    code, out, _ = medteb(*args, "--markdown")
     assert "| judged@10 | condensed nDCG@10 | bpref |" in out
     report = json.loads(medteb(*args, "--json")[1])
     holes = report["rows"][1]["scores"][folder.name]["holes"]

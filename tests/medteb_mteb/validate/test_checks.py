@@ -37,13 +37,13 @@ def test_a_clean_folder_has_a_verdict_on_every_point(folder):
     [
         ("Rows are valid", "corpus.jsonl", "{broken", "fail"),
         ("Rows are valid", "corpus.jsonl", '{"_id": "p0", "title": "", "text": "再次"}', "fail"),
-        ("All ids exist", "qrels/test.tsv", "q0\tunknown\t1", "fail"),
-        ("All ids exist", "judged_negatives.tsv", "q0\tp0", "fail"),
-        ("Every query has an answer", "qrels/test.tsv", "q12\tp0\t0", "fail"),
+        ("Rows are valid", "qrels/test.tsv", "q0\tunknown\t1", "fail"),
+        ("Rows are valid", "judged_negatives.tsv", "q0\tp0", "fail"),
+        ("Rows are valid", "qrels/test.tsv", "q12\tp0\t0", "fail"),
         ("different questions", "queries.jsonl", '{"_id": "q12", "text": "感冒吃什么药"}', "fail"),
         ("copies have one label", "corpus.jsonl",
          '{"_id": "c", "title": "感冒", "text": "得了感冒的病人应当在医生指导下用药，并注意休息。"}', "fail"),
-        ("Licence", "README.md", "", "ok"),
+        ("licence", "README.md", "", "ok"),
     ],
 )  # fmt: skip
 def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict):
@@ -57,11 +57,11 @@ def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict
 
 @pytest.mark.parametrize(
     ("card", "verdict"),
-    [("---\nlicense: unknown\n---\n", "fail"), ("---\nlicense: mit\n---\nShort.", "warning")],
+    [("---\nlicense: unknown\n---\n", "fail"), ("---\nlicense: mit\n---\n", "ok")],
 )
 def test_licences(folder, verdict_on, card, verdict):
     (folder / "README.md").write_text(card)
-    assert verdict_on("Licence").verdict == verdict
+    assert verdict_on("licence").verdict == verdict
 
 
 def test_unjudged_results_are_holes(write_run, verdict_on):
@@ -139,7 +139,6 @@ def test_the_rank_correlation_is_that_of_every_two_passages():
     estimate = rank_correlation(graded)
     assert estimate.value == pytest.approx(np.mean(signs), abs=1e-12)
     assert estimate.low < estimate.value < estimate.high
-    assert rank_correlation(graded, [graded]).value == 0
 
 
 def test_kendalls_tau_is_scipys():
