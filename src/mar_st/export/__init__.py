@@ -15,20 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportSettings", "as_text", "export"]
 
-#: Formats of a lookup encoder; the other formats are of graphs.
-LOOKUP_FORMATS = ("numpy", "lookup-json")
-
 
 class ExportSettings(Settings):
     """Settings of `mar export`."""
 
     model: Annotated[str, Argument()] = Field(description="Model: folder, Hub name or mar-mini.")
     out: Annotated[Path, Argument()] = Field(description="Folder to write.")
-    format: list[Literal["native", "openvino", "onnx", "numpy", "lookup-json"]] = Field(
+    format: list[Literal["native", "openvino", "onnx", "numpy"]] = Field(
         ["native", "openvino"],
         min_length=1,
         description="Format; may be repeated: native (own C++ kernels, int8 only), openvino, onnx. For a "
-        "lookup encoder: numpy, or lookup-json, a page that searches --documents in the browser.",
+        "lookup encoder: numpy.",
     )
     weight_format: list[Literal["fp32", "bf16", "fp16", "int8"]] = Field(
         ["int8"],
@@ -39,12 +36,7 @@ class ExportSettings(Settings):
         None, description="Retrieval task folder (Hub layout) to measure the change of nDCG@10 on."
     )
     split: str = Field("test", description="Qrels split of the task.")
-    vectors: Path | None = Field(
-        None, description="Document vectors of the task or of --documents, written by mar encode."
-    )
-    documents: str | None = Field(
-        None, description="Corpus that the page of lookup-json searches; needs --vectors."
-    )
+    vectors: Path | None = Field(None, description="Document vectors of the task, written by mar encode.")
     max_loss: float = Field(
         0.002, description="Largest loss of nDCG@10 that the chosen variant may have, with a task."
     )
@@ -70,26 +62,18 @@ def export(settings: ExportSettings) -> Listing | LookupListing:
     from mar_st.export.exporting import export_graphs  # lazy: torch
     from mar_st.export.lookup import export_lookup  # lazy: torch
 
-    if set(settings.format) & set(LOOKUP_FORMATS):
-        return export_lookup(settings)
-    return export_graphs(settings)
+    return export_lookup(settings) if "numpy" in settings.format else export_graphs(settings)
 
 
 def as_text(listing: Any) -> str:
     """Return an export's content as text: one line per variant, the chosen one marked."""
     report = getattr(listing, "report", None)
     if report is not None:
-        lines = [
+        return (
             f"lookup encoder, {listing.features:,} features of {listing.dim} dimensions in "
             f"{listing.precision}, {report['bytes'] / 1e6:.1f} MB; {report['p50_us']:.0f} us a query, "
             f"{report['per_second']:,.0f} a second; cosine at least {report['cosine_min']:.5f}"
-        ]
-        if listing.documents:
-            lines.append(
-                f"search.html searches {listing.documents:,} documents. Serve the folder with any web server "
-                "(`python -m http.server`); a page opened as a file cannot read its data."
-            )
-        return "\n".join(lines)
+        )
     task = listing.task
     columns = ["p50_ms", "per_second", "bytes", "rss_mb", "cosine_min", "cosine_mean"]
     columns += ["ndcg@10"] if task else []

@@ -66,11 +66,10 @@ def export_graphs(settings: ExportSettings) -> Listing:
         for precision in dict.fromkeys(settings.weight_format)
         if precision in FORMATS[form][1]
     ]
-    if not wanted or settings.documents is not None:
+    if not wanted:
         raise MarError(
-            "Nothing can be exported: --documents are for lookup-json, and the weight formats are "
-            f"{ {form: forms for form, (_, forms) in FORMATS.items()} }; got {settings.weight_format} for "
-            f"{settings.format}."
+            f"Weight formats are { {form: forms for form, (_, forms) in FORMATS.items()} }; got "
+            f"{settings.weight_format} for {settings.format}."
         )
     name = model_source(settings.model)
     encoder = TorchEncoder.open(name, query=settings.query_encoder, device="cpu")

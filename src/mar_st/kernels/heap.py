@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import sys
 from functools import lru_cache
 from typing import Any
-
-__all__ = ["keep", "page_out", "trim"]
 
 #: Numbers of glibc's settings (malloc.h).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -18,10 +15,6 @@ _MMAP_BYTES = 32 * 2**20
 
 #: Bytes free at the end of a heap (there is one per thread) before it shrinks.
 _TRIM_BYTES = 256 * 2**20
-
-
-#: Number of the advice to take pages out of memory, MADV_PAGEOUT of Linux 5.4.
-_MADV_PAGEOUT = 21
 
 
 @lru_cache(maxsize=1)
@@ -56,21 +49,3 @@ def keep() -> bool:
         return False
     settings = ((_MMAP_THRESHOLD, _MMAP_BYTES), (_TRIM_THRESHOLD, _TRIM_BYTES))
     return all(library.mallopt(number, value) for number, value in settings)
-
-
-def page_out(address: int, size: int) -> bool:
-    """Take the pages of a block out of memory, mainly those of a mapped file; return whether this worked.
-
-    The content stays: pages are read from the file again when needed. A weight file that transformers mapped
-    stays mapped, and its pages resident, as long as one tensor of it lives.
-
-    Args:
-        address: Start of the block.
-        size: Size of the block in bytes; pages that it shares with other blocks stay.
-    """
-    library = _library()
-    page = mmap.PAGESIZE
-    start, end = -(-address // page) * page, (address + size) // page * page
-    if library is None or start >= end:
-        return False
-    return bool(library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT) == 0)

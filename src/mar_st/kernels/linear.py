@@ -1,9 +1,9 @@
-"""Choice of the kernel for a model's linear layers on a CPU: torch, or a faster one of equal accuracy.
+"""Linear layers of a model on a CPU: torch's, or those of oneDNN where they are faster and as accurate.
 
 torch multiplies float32 matrices with MKL, which leaves the 512-bit units of non-Intel processors unused;
-oneDNN, which torch ships, is about twice as fast there. On processors with a matrix unit (AMX) the kernel of
-`kernels.amx` is used. In bfloat16 torch uses oneDNN as well, but reorders the weights in every product;
-here they are reordered once, and `mar_st.kernels.cpu_attention` computes attention.
+oneDNN, which torch ships, is about twice as fast there. In bfloat16 torch uses oneDNN as well, but reorders
+the weights in every product; here they are reordered once, and `mar_st.kernels.cpu_attention` computes
+attention.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from torch import nn
 
 from mar_st.errors import MarError
 from mar_st.kernels.cpu_attention import use_product_attention
-from mar_st.kernels.heap import page_out
 from mar_st.kernels.processor import processor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sentence_transformers import SentenceTransformer
 
-Kernel: TypeAlias = Literal["torch", "amx", "onednn"]
+Kernel: TypeAlias = Literal["torch", "onednn"]
 
 #: Extensions of processors that multiply bfloat16.
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
@@ -37,17 +34,12 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 
     The choice follows the processor's flags, not a measurement, so that a resumed run makes the same one.
     """
-    from mar_st.kernels.amx import kernel  # lazy: numpy
-
-    if dtype != torch.float32:
-        return "onednn" if processor().flags & BFLOAT16_FLAGS and has_onednn(dtype) else "torch"
-
-    if kernel() is not None:
-        return "amx"
     cpu = processor()
-    if cpu.maker != "GenuineIntel" and "avx512f" in cpu.flags and has_onednn():
-        return "onednn"
-    return "torch"
+    if dtype == torch.float32:
+        faster = cpu.maker != "GenuineIntel" and "avx512f" in cpu.flags
+    else:
+        faster = bool(cpu.flags & BFLOAT16_FLAGS)
+    return "onednn" if faster and has_onednn(dtype) else "torch"
 
 
 def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
@@ -56,7 +48,7 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     oneDNN in bfloat16 comes with attention as products.
 
     Args:
-        model: A model on the CPU, in float32; for oneDNN also in bfloat16.
+        model: A model on the CPU, in float32 or bfloat16.
         kernel: Kernel that this machine has.
 
     Returns:
@@ -70,51 +62,20 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     if kernel == "torch":
         return 0
     dtype = model.dtype or torch.float32
-    layer = _amx_layer() if kernel == "amx" else _onednn_layer(dtype)
-    backbones = [module.model for module in model.modules() if isinstance(module, Transformer)]
-    if kernel == "onednn" and dtype == torch.bfloat16:
-        for backbone in backbones:
-            use_product_attention(backbone)
-    return sum(_replace(backbone, layer) for backbone in backbones)
-
-
-def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
-    from mar_st.kernels.amx import PackedLinear, fits, kernel  # lazy: numpy
-
-    library = kernel()
-    if library is None:
-        raise _missing("AMX or a C++ compiler")
-    return lambda layer: (
-        PackedLinear(layer.weight, layer.bias, library)
-        if layer.weight.dtype == torch.float32 and fits(layer)
-        else None
-    )
-
-
-def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]:
     if not has_onednn(dtype):
-        raise _missing("torch with oneDNN")
-    return lambda layer: OneDNNLinear(layer.weight, layer.bias) if layer.weight.dtype == dtype else None
-
-
-def _missing(what: str) -> MarError:
-    return MarError(
-        f"This run was started on a processor with other kernels (missing here: {what}). Encode with dtype "
-        "float32 into another folder."
-    )
-
-
-def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) -> int:
+        raise MarError(
+            "This run was started on a processor with other kernels (missing here: torch with oneDNN). "
+            "Encode with dtype float32 into another folder."
+        )
     count = 0
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if type(layer) is not nn.Linear:
-                continue
-            replacement = make(layer)
-            if replacement is not None:
-                setattr(parent, name, replacement)
-                page_out(layer.weight.data_ptr(), layer.weight.nbytes)  # it may be mapped from a file
-                count += 1
+    for backbone in [module.model for module in model.modules() if isinstance(module, Transformer)]:
+        if dtype == torch.bfloat16:
+            use_product_attention(backbone)
+        for parent in list(backbone.modules()):
+            for name, layer in list(parent.named_children()):
+                if type(layer) is nn.Linear and layer.weight.dtype == dtype:
+                    setattr(parent, name, OneDNNLinear(layer.weight, layer.bias))
+                    count += 1
     return count
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-#: Limits of this process's container.
+#: Limits of this process's container (control groups, version 2).
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -42,7 +42,7 @@ def processor() -> Processor:
 def processors() -> int:
     """Return the number of processors that this process may use; a container's CPU limit is rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(count, math.ceil(_cpu_limit(_CGROUP) or count)))
+    return max(1, min(count, math.ceil(_cpu_limit() or count)))
 
 
 def available_memory() -> int | None:
@@ -50,7 +50,7 @@ def available_memory() -> int | None:
 
     A container's limit counts, too; pages of files that it could give back are not used memory.
     """
-    known = [amount for amount in (_free_memory(), _memory_left(_CGROUP)) if amount is not None]
+    known = [amount for amount in (_free_memory(), _memory_left()) if amount is not None]
     return min(known, default=None)
 
 
@@ -62,33 +62,24 @@ def _free_memory() -> int | None:
         return None
 
 
-def _memory_left(folder: Path) -> int | None:
-    """Return the bytes that a control group (version 2 or 1) may still use; `None` if it has no limit."""
-    names = ("memory.max", "memory.current", "memory.stat", "inactive_file")
-    if not (folder / names[0]).is_file():
-        folder = folder / "memory"
-        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file")
-    limit, used, stat, cached = names
+def _memory_left() -> int | None:
+    """Return the bytes that this process's control group may still use; `None` if it has no limit."""
     try:
-        limit_bytes = int((folder / limit).read_text(encoding="ascii"))  # version 2 writes "max" for no limit
-        used_bytes = int((folder / used).read_text(encoding="ascii"))
-        rows = dict(line.split() for line in (folder / stat).read_text(encoding="ascii").splitlines())
-        return max(0, limit_bytes - used_bytes + int(rows.get(cached, 0)))
-    except (OSError, ValueError):
+        limit, used = (
+            int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
+        )
+        rows = dict(
+            line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+        )
+    except (OSError, ValueError):  # not there, or "max"
         return None
+    return max(0, limit - used + int(rows.get("inactive_file", 0)))
 
 
-def _cpu_limit(folder: Path) -> float | None:
-    """Return the processors that a control group (version 2 or 1) may use; `None` if it has no limit."""
+def _cpu_limit() -> float | None:
+    """Return the processors that this process's control group may use; `None` if it has no limit."""
     try:
-        if (folder / "cpu.max").is_file():
-            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
-        else:
-            quota, period = (
-                (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii").strip()
-                for name in ("quota", "period")
-            )
-        share = int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+        quota, period = map(int, (_CGROUP / "cpu.max").read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # not there, or "max"
         return None
-    return share if share > 0 else None
+    return quota / period

@@ -2,8 +2,7 @@
 
 An exported folder has settings in `export.json`, the dictionary in `features.json`, and `lookup.bin`: in
 little-endian and this order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32
-`(features,)` and the table `(features, dim)` in its precision. The page of `--format lookup-json` reads the
-same files.
+`(features,)` and the table `(features, dim)` in its precision.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class LookupListing(ExportListing):
         features: Number of features.
         lengths: Length of the shortest and of the longest n-gram, in characters.
         precision: Precision of the table.
-        documents: Number of documents that the page searches; 0 without a page.
         report: Measurements of the export.
     """
 
@@ -62,7 +60,6 @@ class LookupListing(ExportListing):
     features: Size
     lengths: tuple[Size, Size]
     precision: Literal["int8", "fp16", "fp32"]
-    documents: int = 0
     report: dict[str, Any] = field(default_factory=dict)
 
     def needed(self) -> list[str]:

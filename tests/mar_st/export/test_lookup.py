@@ -1,4 +1,4 @@
-"""Tests of exported lookup encoders: NumPy, JavaScript and the page give the vectors of the module."""
+"""Tests of exported lookup encoders: NumPy, JavaScript and the exported give the vectors of the module."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.export import ExportSettings, export
 from mar_st.index import Searcher, build_index
 from mar_st.model.digest import space_of
 from mar_st.online import EncoderError, load_query_encoder
-from tests.mar_st.lookup.conftest import DIM, DOCUMENTS, family, fitted, make_texts, texts, vectors  # noqa: F401
-from tests.mar_st.serve.browser import NO_BROWSER, chromium, open_page
-
-NODE = shutil.which("node")
+from tests.mar_st.lookup.conftest import DIM, family, fitted, make_texts, texts, vectors  # noqa: F401
 
 QUERIES = [
     *make_texts(40, seed=11),
@@ -38,8 +31,8 @@ QUERIES = [
 ]
 
 
-def run(model, out, form="numpy", precision="int8", **options):
-    settings = {"query_encoder": "query-lookup", "format": [form], "weight_format": [precision], **options}
+def run(model, out, precision="int8", **options):
+    settings = {"query_encoder": "query-lookup", "format": ["numpy"], "weight_format": [precision], **options}
     return export(ExportSettings(model=str(model), out=out, **settings))
 
 
@@ -49,12 +42,9 @@ def original(family):  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def page(family, tmp_path_factory):  # noqa: F811
-    out = tmp_path_factory.mktemp("page") / "out"
-    run(
-        family / "mar", out, "lookup-json",
-        vectors=family / "vectors", documents=str(family / "corpus.jsonl"),
-    )  # fmt: skip
+def exported(family, tmp_path_factory):  # noqa: F811
+    out = tmp_path_factory.mktemp("exported") / "out"
+    run(family / "mar", out)
     return out
 
 
@@ -89,18 +79,18 @@ def test_numpy_agrees_with_the_module(original, family, tmp_path, precision, los
         load_query_encoder(tmp_path / "out", backend="onnx")
 
 
-def test_it_is_loaded_without_torch(page):
+def test_it_is_loaded_without_torch(exported):
     code = (
         "import sys; from mar_st.online import load_query_encoder; "
-        f"print(load_query_encoder({str(page)!r}).encode(['头疼']).shape, 'torch' in sys.modules)"
+        f"print(load_query_encoder({str(exported)!r}).encode(['头疼']).shape, 'torch' in sys.modules)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["(1,", f"{DIM})", "False"]
 
 
-def test_broken_folders_are_refused(page, tmp_path):
+def test_broken_folders_are_refused(exported, tmp_path):
     folder = tmp_path / "broken"
-    shutil.copytree(page, folder)
+    shutil.copytree(exported, folder)
     content = (folder / "lookup.bin").read_bytes()
     (folder / "lookup.bin").write_bytes(content[:-1])
     with pytest.raises(EncoderError, match=r"lookup.bin has \d+ bytes"):
@@ -112,80 +102,18 @@ def test_broken_folders_are_refused(page, tmp_path):
         load_query_encoder(folder)
 
 
-def test_an_exported_encoder_searches_an_index(page, family, tmp_path):  # noqa: F811
+def test_an_exported_encoder_searches_an_index(exported, family, tmp_path):  # noqa: F811
     build_index(family / "vectors", tmp_path / "index")
-    searcher = Searcher.open(tmp_path / "index", encoder=str(page))
+    searcher = Searcher.open(tmp_path / "index", encoder=str(exported))
     results = searcher.search(["头疼吃什么药", "高血压吃什么"], k=1)
     assert [hits[0].id for hits in results] == ["d1", "d3"]
 
 
-@pytest.mark.skipif(NODE is None, reason="needs node")
-def test_javascript_gives_the_vectors_of_numpy(page):
-    code = """
-    const fs = require("fs"), [folder] = process.argv.slice(1);
-    const { LookupEncoder } = require(folder + "/search.js");
-    const bytes = fs.readFileSync(folder + "/lookup.bin");
-    const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
-    const read = (name) => JSON.parse(fs.readFileSync(folder + "/" + name));
-    const encoder = new LookupEncoder(read("export.json"), read("features.json"), buffer);
-    const texts = JSON.parse(fs.readFileSync(0));
-    console.log(JSON.stringify(texts.map((text) => Array.from(encoder.encode(text)))));
-    """
-    process = subprocess.run(
-        [NODE, "-e", code, str(page)], input=json.dumps(QUERIES), capture_output=True, text=True, check=True
-    )
-    computed = np.array(json.loads(process.stdout), dtype=np.float32)
-    np.testing.assert_allclose(computed, load_query_encoder(page).encode(QUERIES), atol=1e-6)
-
-
-@pytest.mark.thorough
-@NO_BROWSER
-def test_the_page_searches_and_shows_texts_as_text(page):
-    from playwright.sync_api import expect
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def do_GET(self):
-            self.path = "/search.html" if self.path == "/" else self.path
-            super().do_GET()
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(page)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}/"
-    try:
-        with chromium() as browser, open_page(browser, address) as tab:
-            expect(tab.locator("#status")).to_contain_text("4 篇文档")
-            tab.fill("#query", "感冒发热怎么办")
-            tab.press("#query", "Enter")
-            expect(tab.locator("#hits li")).to_have_count(4)
-            assert tab.locator("#hits li .text").first.inner_text() == DOCUMENTS[1]["text"]
-            assert tab.locator("#hits img, #hits b").count() == 0
-            assert "<b>高血压</b>" in tab.locator("#hits h2").all_inner_texts()
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
     mar, out = family / "mar", tmp_path / "out"
-    both = {"vectors": family / "vectors", "documents": str(family / "corpus.jsonl")}
-    cases = [
-        ({"query_encoder": None}, "Transformer"),
-        ({"form": "lookup-json"}, "--documents CORPUS and --vectors"),
-        (both, "needs documents to search"),
-        ({"form": "lookup-json", "precision": "fp16", **both}, "reads int8"),
-        ({"precision": "bf16"}, "int8, fp16, fp32"),
-    ]
-    for options, message in cases:
+    for options, message in (({"query_encoder": None}, "Transformer"), ({"precision": "bf16"}, "int8, fp16")):
         with pytest.raises(MarError, match=message):
             run(mar, out, **options)
-    write_vectors(tmp_path / "other", ["d1"], np.ones((1, DIM), np.float32), space="b" * 64)
-    write_vectors(tmp_path / "few", ["d1"], np.ones((1, DIM), np.float32), space=space_of(mar))
-    for folder, message in (("other", "of the document space"), ("few", "3 of 4 documents")):
-        with pytest.raises(MarError, match=message):
-            run(mar, out, "lookup-json", documents=both["documents"], vectors=tmp_path / folder)
     assert not out.exists()
 
 

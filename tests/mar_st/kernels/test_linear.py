@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 import torch
@@ -11,13 +9,10 @@ from torch import nn
 
 from mar_st.encode import Engine
 from mar_st.errors import MarError
-from mar_st.kernels import amx, linear
+from mar_st.kernels import linear
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
 from mar_st.kernels.processor import Processor
 from tests.mar_st.encode.encoders import symmetric, texts
-
-if TYPE_CHECKING:
-    pass
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 needs_bfloat16 = pytest.mark.skipif(
@@ -81,7 +76,6 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
 def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
     flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(amx, "kernel", object)  # of float32
     monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
     monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)
     assert best_kernel(torch.bfloat16) == expected
@@ -100,7 +94,6 @@ def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
 def test_onednn_is_the_best_kernel_only_on_amd_with_avx512(
     here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(amx, "kernel", lambda: None)
     monkeypatch.setattr(linear, "processor", lambda: here)
     monkeypatch.setattr(linear, "has_onednn", lambda *_: onednn)
     assert best_kernel() == expected

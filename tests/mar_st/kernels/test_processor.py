@@ -23,9 +23,6 @@ if TYPE_CHECKING:
         ({"cpu.max": "50000 100000\n"}, 1),
         ({"cpu.max": "9900000 100000\n"}, 8),
         ({"cpu.max": "nonsense\n"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "0\n"}, 8),
     ],
 )
 def test_limits_of_containers_count(
@@ -50,14 +47,6 @@ def test_limits_of_containers_count(
         ),
         ({"memory.max": "500\n", "memory.current": "600\n", "memory.stat": "anon 1\n"}, 0),
         ({"memory.max": "nonsense\n", "memory.current": "1\n", "memory.stat": ""}, 1000),
-        (
-            {
-                "memory/memory.limit_in_bytes": "500\n",
-                "memory/memory.usage_in_bytes": "100\n",
-                "memory/memory.stat": "cache 9\ntotal_inactive_file 20\n",
-            },
-            420,
-        ),
     ],
 )
 def test_the_memory_limit_of_a_container_counts(
