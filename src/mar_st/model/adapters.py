@@ -41,26 +41,6 @@ def has_adapter(encoder: nn.Module) -> bool:
     return bool(getattr(getattr(encoder, "model", None), "_hf_peft_config_loaded", False))
 
 
-def check_merged(encoder: nn.Module, route: str) -> None:
-    """Refuse an encoder with an adapter in a MAR that is saved.
-
-    Its folder would hold the adapter alone, and transformers finds no base model from a folder inside a
-    model.
-
-    Args:
-        encoder: First module of a route; it need not be a Transformer.
-        route: Name of the route, for the message.
-
-    Raises:
-        MarError: The encoder carries an adapter.
-    """
-    if has_adapter(encoder):
-        raise MarError(
-            f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
-            f"encoders. Merge it first: mar_st.model.adapters.merge_lora(mar.route_modules({route!r})[0])."
-        )
-
-
 def add_lora(
     transformer: Transformer,
     *,

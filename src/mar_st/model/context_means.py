@@ -25,8 +25,8 @@ from sentence_transformers import util
 from torch import Tensor
 from tqdm import tqdm
 
+from mar_st.errors import MarError
 from mar_st.model.hidden_states import (
-    ContextMeansError,
     InputEmbeddings,
     layer_inputs,
     norm_before,
@@ -105,11 +105,11 @@ class HiddenMeans:
             show_progress: Show a progress bar if this takes longer than ten seconds.
 
         Raises:
-            ContextMeansError: There are no texts, the embeddings are of an unknown kind, or pairs are wanted
+            MarError: There are no texts, the embeddings are of an unknown kind, or pairs are wanted
                 and none is frequent enough.
         """
         if not len(texts):
-            raise ContextMeansError("Hidden states are averaged over texts; got none.")
+            raise MarError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
         home, training = model.device, model.training
         limits = (
@@ -144,7 +144,7 @@ class HiddenMeans:
             transformer.max_seq_length = own_length
             model.train(training).to(home)
         if not sum(map(len, means.rows["token"])):
-            raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
+            raise MarError("The texts have no tokens to average over, the first of each left out.")
         return means
 
     @torch.no_grad()
@@ -184,10 +184,10 @@ class HiddenMeans:
             The encoder; a `BigramTransformer` with its weights if pairs get vectors.
 
         Raises:
-            ContextMeansError: No hidden states were summed for this layer.
+            MarError: No hidden states were summed for this layer.
         """
         if layer not in self.sums:
-            raise ContextMeansError(
+            raise MarError(
                 f"Hidden states were summed at the inputs of layers {sorted(self.sums)}; got {layer}."
             )
         target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
@@ -290,7 +290,7 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         max_length: Maximum number of tokens per text.
 
     Raises:
-        ContextMeansError: No pair occurs `MIN_PAIR_COUNT` times.
+        MarError: No pair occurs `MIN_PAIR_COUNT` times.
     """
     tokenizer: Any = transformer.tokenizer
     special = torch.tensor(sorted(tokenizer.all_special_ids))
@@ -304,7 +304,7 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
     keys, count = torch.unique(torch.cat(parts), return_counts=True)
     keys, count = keys[count >= MIN_PAIR_COUNT], count[count >= MIN_PAIR_COUNT]
     if not len(keys):
-        raise ContextMeansError(
+        raise MarError(
             f"No two adjacent tokens occur {MIN_PAIR_COUNT} times in the {len(texts)} texts, so no pair gets "
             "vectors. Give more texts, or ask for no pairs."
         )

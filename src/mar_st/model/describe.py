@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from mar_st.errors import MarError
-from mar_st.files import read_json
+from mar_st.files import read_record
 from mar_st.model.names import KNOWN_MODELS, model_folder
 from mar_st.modules.layout import ROUTER_FILE, read_router, saved_chain
 
@@ -25,46 +25,36 @@ def describe(folder: str | Path) -> dict[str, Any]:
         a route with weights of another format.
 
     Raises:
-        MarError: The folder is not a saved MAR, or a file of it is missing or broken.
+        MarError: The folder is not a saved MAR, or its list of routes is damaged.
     """
     root = model_folder(folder)
-    if root is None:
-        raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN_MODELS)}.")
-    if not (root / ROUTER_FILE).is_file():
+    if root is None or not (root / ROUTER_FILE).is_file():
         raise MarError(
-            f"{root} holds no MAR (no {ROUTER_FILE}). A model with a single encoder has no routes: use it "
-            "with mar encode or SentenceTransformer, or as one side of a MAR (MAR.from_encoders)."
+            f"{folder} is no folder of a MAR (no {ROUTER_FILE}); give one, or one of "
+            f"{', '.join(KNOWN_MODELS)}. A model with a single encoder has no routes: use it with mar encode or "
+            "SentenceTransformer, or as one side of a MAR (MAR.from_encoders)."
         )
-    try:
-        settings = read_json(root / "config_sentence_transformers.json")
-        names = read_router(root)["structure"]
-        order = sorted(names, key=lambda name: (name == "document", name != "query"))
-        return {
-            "routes": {route: _route(root, route) for route in order},
-            "similarity": settings.get("similarity_fn_name"),
-            "prompts": settings.get("prompts", {}),
-        }
-    except (OSError, ValueError, KeyError) as error:
-        raise MarError(
-            f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
-        ) from error
+    settings = read_record(root / "config_sentence_transformers.json") or {}
+    order = sorted(read_router(root)["structure"], key=lambda name: (name == "document", name != "query"))
+    return {
+        "routes": {route: _route(root, route) for route in order},
+        "similarity": settings.get("similarity_fn_name"),
+        "prompts": settings.get("prompts", {}),
+    }
 
 
 def _route(root: Path, route: str) -> dict[str, Any]:
     chain = [part for part in saved_chain(root, route) if part.path != root]
-    modules = [part.path for part in chain]
-    present = all(path.is_dir() for path in modules)
+    present = all(part.path.is_dir() for part in chain)
     content: dict[str, Any] = {
-        "modules": [path.relative_to(root).as_posix() for path in modules],
+        "modules": [part.path.relative_to(root).as_posix() for part in chain],
         "present": present,
     }
     if present:
-        kind = chain[0].type.rpartition(".")[2]
-        file = modules[0] / "config.json"
-        config = read_json(file) if file.is_file() or kind.endswith("Transformer") else {}
-        encoders = [path for path in modules if "Dense" not in path.name]
+        config = read_record(chain[0].path / "config.json") or {}
+        encoders = [part.path for part in chain if "Dense" not in part.path.name]
         content |= {
-            "model_type": config.get("model_type") or kind,
+            "model_type": config.get("model_type") or chain[0].type.rpartition(".")[2],
             "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
             "layers": config.get("num_hidden_layers"),
             "parameters": sum(map(count_parameters, encoders)) or None,

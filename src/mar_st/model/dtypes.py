@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from safetensors.torch import save_file
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished, write_digests
-from mar_st.kernels.processor import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +32,7 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
         MarError: The dtype is none of `DTYPES`; nothing is changed.
     """
     if dtype not in DTYPES:
-        raise MarError(
-            f"Weights are stored as {', '.join(DTYPES)}; got {dtype!r}. For 8 bits see mar_st.model.packed."
-        )
+        raise MarError(f"Weights are stored as {', '.join(DTYPES)}; got {dtype!r}.")
     size = 0
     for path in sorted(Path(folder).rglob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -54,45 +50,22 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
     return size
 
 
-def use_native_dtype(model: torch.nn.Module, model_kwargs: Mapping[str, Any] | None = None) -> bool:
+def use_native_dtype(model: torch.nn.Module, model_kwargs: Mapping[str, Any] | None = None) -> None:
     """Convert a model to float32 if its processor has no instructions for the dtype of its weights.
 
     Such a processor computes correctly in float16 and bfloat16, but slowly: on an AMD EPYC with AVX2,
     multilingual-e5-small takes 5.5 times as long in float16 as in float32 for 256 texts. Weights on a GPU
-    stay as they are; so do, with a warning, those that would not fit into memory in float32.
+    stay as they are.
 
     Args:
         model: Model with its weights loaded, changed in place.
         model_kwargs: Options that the model was loaded with; nothing is converted if they name a dtype.
-
-    Returns:
-        True if the model was converted.
     """
     if {"dtype", "torch_dtype"} & set(model_kwargs or {}):
-        return False
-    concerned = _emulated(model)
-    needed, available = 4 * sum(p.numel() for p in concerned), available_memory()
-    if available is not None and needed > available:
-        warnings.warn(
-            f"This processor has no instructions for {concerned[0].dtype}, so the model is several times "
-            f"slower than in float32, which would take {needed / 2**30:.1f} GiB; {available / 2**30:.1f} GiB "
-            "are available. Use a GPU or a machine with more memory.",
-            stacklevel=2,
-        )
-        return False
-    if concerned:
-        model.float()
-    return bool(concerned)
-
-
-def is_emulated(model: torch.nn.Module) -> bool:
-    """Return True if `use_native_dtype` would convert the model, memory permitting."""
-    return bool(_emulated(model))
-
-
-def _emulated(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+        return
     half = {dtype for dtype in (torch.bfloat16, torch.float16) if not is_native(dtype)}
-    return [p for p in model.parameters() if p.dtype in half and p.device.type == "cpu"]
+    if any(one.dtype in half and one.device.type == "cpu" for one in model.parameters()):
+        model.float()
 
 
 def is_native(dtype: torch.dtype) -> bool:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
-from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
@@ -185,31 +185,6 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     check_files(folder)
 
 
-def check_pooling(
-    source: str, role: Role, *, revision: str | None = None, pooling: PoolingMode | None = None
-) -> None:
-    """Check that the tokenizer of a model makes the token at which the encoder is pooled, without weights.
-
-    Args:
-        source: Folder or Hub name.
-        role: Which side the encoder is.
-        revision: Branch, tag or commit of a Hub name.
-        pooling: See `load_encoder`.
-
-    Raises:
-        MarError: The tokenizer lacks the token, or cannot be loaded.
-    """
-    name = str(model_source(source))
-    with loading_of(name):
-        saved = saved_modules(name, revision)
-        with native(transformer_folder(name), revision) as loadable:
-            # A repository of sentence-transformers may have its transformer in a folder.
-            below = "" if saved is None or Path(loadable).is_dir() else saved.transformer
-            tokenizer = AutoTokenizer.from_pretrained(loadable, revision=revision, subfolder=below)
-    check_tokenizer(tokenizer, name)
-    _pooled(tokenizer, role, _mode(pooling, saved, role, name), name)
-
-
 def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write an encoder from which `load_encoder` loads.
 
@@ -287,12 +262,7 @@ def _pooled(tokenizer: Any, role: Role, mode: PoolingMode, name: str) -> Any:
                 f"The {role} encoder is pooled at its EOS token, but the tokenizer of {name} defines none. "
                 "Set tokenizer.eos_token, or give another pooling."
             )
-        if not _ends_in_special_token(tokenizer):
+        last = tokenizer("a")["input_ids"][-1]  # EOS, or another special token (Qwen3-Embedding)
+        if last not in tokenizer.all_special_ids:
             return append_eos(tokenizer)
     return tokenizer
-
-
-def _ends_in_special_token(tokenizer: Any) -> bool:
-    """Return True if every text ends in a special token: EOS, or another (Qwen3-Embedding)."""
-    empty, text = (tokenizer(words)["input_ids"] for words in ("", "a"))
-    return bool(empty) and empty[-1] == text[-1] and empty[-1] in tokenizer.all_special_ids

@@ -56,9 +56,8 @@ def add_query_encoder(
         name: `query-` and a word; or `query` if the folder has only a document route.
 
     Raises:
-        MarError: The name is taken or invalid, the widths differ, only one of encoder and MAR normalises
-            its vectors, or the encoder was trained with another query prompt. The prompt is not checked for
-            modules given as a list.
+        MarError: The name is taken or invalid, the widths differ, or the encoder was trained with another
+            query prompt. The prompt is not checked for modules given as a list.
     """
     root = Path(folder)
     listing = _structure(root)
@@ -82,7 +81,8 @@ def add_query_encoder(
     listing["types"] |= module_types
     listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    _renew_digests(root)
+    if (root / DIGESTS).is_file():
+        write_digests(root)
 
 
 def _add_tail(folder: Path, name: str) -> None:
@@ -103,11 +103,6 @@ def _structure(root: Path) -> dict[str, Any]:
     if not (root / ROUTER_FILE).is_file():
         raise MarError(f"{root} has no {ROUTER_FILE}, so it is not a saved MAR.")
     return read_router(root)
-
-
-def _renew_digests(root: Path) -> None:
-    if (root / DIGESTS).is_file():
-        write_digests(root)
 
 
 def _prompt(root: Path) -> str:
@@ -139,38 +134,23 @@ def _load(kind: str, path: Path, source: Path) -> Module:
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
     """Return the modules with or without a final normalisation, as in the other routes of the folder."""
-    names = [name for name in listing["structure"] if is_query_route(name) or name == "document"]
-    normalising = any(part.type.endswith(".Normalize") for part in saved_chain(root, names[0]))
-    inside = any(listing["types"][listing["structure"][name][-1]].endswith(".Normalize") for name in names)
-    shared = normalising and not inside
-    normalised = isinstance(modules[-1], Normalize)
-    core = modules[:-1] if normalised else modules
-    if normalised and not shared and not inside:
-        raise MarError(
-            f"The encoder normalises its vectors and the encoders of {root} do not; give modules without "
-            "Normalize."
-        )
-    width, theirs = _width(core), _saved_width(root, listing)
+    core = modules[:-1] if isinstance(modules[-1], Normalize) else modules
+    sized = [module for module in core if hasattr(module, "get_embedding_dimension")]
+    width, theirs = int(sized[-1].get_embedding_dimension()), _saved_width(root, listing)
     if width != theirs:
         raise MarError(
             f"The encoder gives {width} dimensions, the document space of {root} has {theirs}. Give it a "
             f"linear layer of that width (projection={theirs}) and align it."
         )
-    return core if shared or not inside else [*core, modules[-1] if normalised else Normalize()]
-
-
-def _width(modules: Sequence[Any]) -> int:
-    sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
-    return int(sized[-1].get_embedding_dimension())
+    last = next(iter(listing["structure"].values()))[-1]
+    return [*core, Normalize()] if listing["types"][last].endswith(".Normalize") else core
 
 
 def _saved_width(root: Path, listing: dict[str, Any]) -> int:
     """Return the width of the space, from the settings of a saved route; no weights are loaded."""
-    chain = saved_chain(root, next(iter(listing["structure"])))
-    for part in reversed(chain):
+    for part in reversed(saved_chain(root, next(iter(listing["structure"])))):
         config = read_record(part.path / "config.json") or {}
         for field in ("out_features", "embedding_dimension", "word_embedding_dimension", "hidden_size"):
             if field in config:
                 return int(config[field])
-    names = ", ".join(part.path.name for part in chain)
-    raise MarError(f"{root} does not say how wide its vectors are (modules {names}).")
+    raise MarError(f"{root} does not say how wide its vectors are. Save the model again.")

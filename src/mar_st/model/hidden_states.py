@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 MAX_PASS_TOKENS = 8_192
 
 
-class ContextMeansError(MarError):
-    """An encoder whose embeddings cannot be replaced by mean hidden states; the message says why."""
-
-
 class _Enough(Exception):  # noqa: N818 -- ends a forward pass early, not an error
     """Raised when all hidden states that are wanted have been seen."""
 
@@ -52,7 +48,7 @@ class InputEmbeddings:
         """Return the modules of a model, after a check that they reproduce its hidden states.
 
         Raises:
-            ContextMeansError: The model computes its hidden states in another way.
+            MarError: The model computes its hidden states in another way.
         """
         home: Any = getattr(model, "embeddings", None)
         word: Any = model.get_input_embeddings()  # type: ignore[operator]
@@ -70,7 +66,7 @@ class InputEmbeddings:
             model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [0]
         ).values()
         if not torch.allclose(embeddings.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
-            raise ContextMeansError(
+            raise MarError(
                 f"{type(model).__name__} makes hidden states of its token embeddings in a way that is not "
                 "supported, so mean hidden states cannot replace them. Keep its own embeddings."
             )
@@ -140,12 +136,12 @@ def norm_before(model: nn.Module, layer: int) -> nn.LayerNorm:
     """Return a copy of the normalisation whose output layer `layer` reads: the last one of the layer before.
 
     Raises:
-        ContextMeansError: The layer before has none.
+        MarError: The layer before has none.
     """
     _, stack = layer_stack(model)
     norms = [module for module in stack[layer - 1].modules() if isinstance(module, nn.LayerNorm)]
     if not norms:
-        raise ContextMeansError(
+        raise MarError(
             f"The layers of {type(model).__name__} do not end in a LayerNorm, so mean hidden states cannot "
             "replace its embeddings. Keep its own embeddings."
         )

@@ -16,44 +16,6 @@ if TYPE_CHECKING:
 IGNORED_PATTERNS = ["*.part", ".*", "*/.*"]
 
 
-def check_repository(repository: str, *, public: bool = False, api: HfApi | None = None) -> None:
-    """Check that a model may be uploaded to a repository: its name, the login and its visibility.
-
-    Args:
-        repository: `ORG/NAME`.
-        public: Whether everyone may see it.
-        api: Client of the Hub; default one with the token of this machine.
-
-    Raises:
-        MarError: The name is not of that form or belongs to this project, nobody is logged in, or the
-            repository is public already and `public` was not set.
-    """
-    from huggingface_hub import HfApi  # lazy: huggingface_hub
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazy: huggingface_hub
-
-    if repository.count("/") != 1:
-        raise MarError(f"{repository!r} is not of the form ORG/NAME.")
-    if is_ours(repository):
-        raise MarError(
-            f"Names under {repository.partition('/')[0]}/ belong to this project's own models and are never "
-            "looked up on the Hub. Give a name under your own account."
-        )
-    api = api or HfApi()
-    try:
-        validate_repo_id(repository)
-        api.whoami()
-    except (ValueError, OSError) as error:  # those of the Hub's client are such
-        raise MarError(
-            f"{repository} cannot be written ({one_line(error, 300)}). Give ORG/NAME, and log in with 'hf "
-            "auth login' or set HF_TOKEN."
-        ) from error
-    if api.repo_exists(repository) and not public and not api.model_info(repository).private:
-        raise MarError(
-            f"{repository} is public, so the model would be too. Pass --public to confirm, or give "
-            "another name."
-        )
-
-
 def push(
     model: str | Path,
     repository: str,
@@ -72,15 +34,24 @@ def push(
         api: Client of the Hub; default one with the token of this machine.
 
     Raises:
-        MarError: There is no finished model, the name is refused (`check_repository`), or the Hub rejects
-            the upload.
+        MarError: There is no finished model, the name belongs to this project, the repository is public and
+            `public` was not set, nobody is logged in, or the Hub rejects the upload.
     """
     from huggingface_hub import HfApi  # lazy: huggingface_hub
 
     folder = model_of(model)
     api = api or HfApi()
-    check_repository(repository, public=public, api=api)
+    if repository.count("/") != 1 or is_ours(repository):
+        raise MarError(
+            f"{repository!r} should be ORG/NAME under your own account; names under medteb/ belong to this "
+            "project's own models and are never looked up on the Hub."
+        )
     try:
+        if api.repo_exists(repository) and not public and not api.model_info(repository).private:
+            raise MarError(
+                f"{repository} is public, so the model would be too. Pass --public to confirm, or give "
+                "another name."
+            )
         api.create_repo(repository, private=not public, exist_ok=True)
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
@@ -91,8 +62,13 @@ def push(
             ignore_patterns=IGNORED_PATTERNS,
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
-    except OSError as error:  # those of the Hub's client are such
-        raise MarError(f"The Hub rejected {folder}: {one_line(error, 300)}") from error
+    except (ValueError, OSError) as error:  # those of the Hub's client are such
+        if isinstance(error, MarError):
+            raise
+        raise MarError(
+            f"The Hub rejected {folder} as {repository} ({one_line(error, 300)}). Log in with 'hf auth "
+            "login' or set HF_TOKEN."
+        ) from error
     return str(commit.commit_url)
 
 
@@ -104,13 +80,10 @@ def model_of(folder: str | Path) -> Path:
     """
     root = Path(folder)
     model = root / "model" if (root / "recipe.json").is_file() else root
-    if not (model / "modules.json").is_file():
-        what = "an unfinished run" if model != root else "no folder of a model (no modules.json)"
-        raise MarError(f"{root} is {what}. Give a finished run or a model that was saved.")
     pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in model.rglob(pattern)]
-    if pickled or not list(model.rglob("*.safetensors")):
+    if pickled or not (model / "modules.json").is_file() or not list(model.rglob("*.safetensors")):
         raise MarError(
-            f"{model} holds {', '.join(pickled) or 'no weights'}; only safetensors are uploaded. Save the "
-            "model again with save_pretrained."
+            f"{root} is no finished model (modules.json, weights as safetensors only; it holds "
+            f"{', '.join(pickled) or 'no others'}). Give a finished run, or save the model again."
         )
     return model

@@ -5,7 +5,6 @@ Only the files of the routes that are loaded are opened.
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from contextlib import contextmanager
@@ -22,9 +21,9 @@ from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
-from mar_st.files import one_line
+from mar_st.files import one_line, read_json
 from mar_st.modules import module_class
-from mar_st.modules.layout import ROUTER_FILE, check_route, module_path, read_router, with_further
+from mar_st.modules.layout import ROUTER_FILE, check_route, module_path, with_further
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,19 +63,12 @@ def loading_of(source: object) -> Iterator[None]:
         of_the_machine = isinstance(error, torch.OutOfMemoryError) or os_error_message(error) is not None
         if of_the_machine or not isinstance(source, str | Path):
             raise
-        folder = Path(source)
-        check_files(folder)
-        hint = "A file may be missing or damaged, or made for another version: copy or download it again."
-        if (folder / "packed.json").is_file():
-            hint = "Its weights are packed: load the model by its name, such as mar-zh."
-        elif (folder / "adapter_config.json").is_file():
-            hint = (
-                "It holds an adapter: base_model_name_or_path in adapter_config.json should give a folder or "
-                "Hub name that this machine can open; or merge the adapter into its base model."
-            )
+        check_files(Path(source))
         raise MarError(
             f"{source} cannot be loaded by sentence-transformers {version}, with transformers "
-            f"{transformers_version} ({type(error).__name__}: {one_line(error, 500)}). {hint}"
+            f"{transformers_version} ({type(error).__name__}: {one_line(error, 500)}). A file may be missing "
+            "or damaged, or made for another version: copy or download it again. The base model of an "
+            "adapter must be there, too; packed weights are loaded by the model's name, such as mar-zh."
         ) from error
 
 
@@ -121,16 +113,12 @@ def check_weights(model: nn.Module, source: object, *, head: bool = False) -> No
         needed = [name for name in missing if head or everything or name in tables or _IN_LAYER.match(name)]
         if not needed:
             continue
-        hint = "Copy, download or save the model again, or correct its config.json."
-        if any("lora_" in name for name in needed):
-            hint = "Merge its adapter with peft (merge_and_unload), and save the result."
-        elif head and not any(name in tables or _IN_LAYER.match(name) for name in needed):
-            hint = "Give a trained cross-encoder, or train one with 'mar cross-encoder'."
         more = f" and {len(needed) - _LISTED} more" if len(needed) > _LISTED else ""
         raise MarError(
             f"{source} holds no weights of {', '.join(needed[:_LISTED])}{more}, but its config.json asks for "
             f"them ({type(part).__name__}, num_hidden_layers "
-            f"{getattr(part.config, 'num_hidden_layers', 'unknown')}). {hint}"
+            f"{getattr(part.config, 'num_hidden_layers', 'unknown')}). Give "
+            f"{'a trained cross-encoder' if head else 'the whole model, with an adapter merged'}."
         )
 
 
@@ -174,7 +162,7 @@ def load_saved(source: str, wanted: Mapping[str, str] | None, options: Mapping[s
 
     def read(name: str) -> Any:
         file = load_file_path(source, name, **hub)
-        return json.loads(Path(file).read_text(encoding="utf-8")) if file else None
+        return read_json(Path(file)) if file else None
 
     def load(kind: str, subfolder: str) -> Any:
         module_type: Any = module_class(
@@ -194,15 +182,13 @@ def load_saved(source: str, wanted: Mapping[str, str] | None, options: Mapping[s
         modules: list[Any] = []
         for entry in listing:
             module_path(Path(source), entry["path"], f"{source}/modules.json")
-            if not entry["type"].endswith(".Router"):
-                modules.append(load(entry["type"], entry["path"]))
-                continue
-            if Path(source).is_dir():
-                router = read_router(Path(source, entry["path"]))
+            if entry["type"].endswith(".Router"):
+                router = with_further(
+                    read(Path(entry["path"], ROUTER_FILE).as_posix()), Path(source, entry["path"])
+                )
+                modules.append(_router(source, entry["path"], router, wanted, load))
             else:
-                name = (Path(entry["path"]) / ROUTER_FILE).as_posix()
-                router = with_further(read(name), Path(source, entry["path"]))
-            modules.append(_router(source, entry["path"], router, wanted, load))
+                modules.append(load(entry["type"], entry["path"]))
         config = read("config_sentence_transformers.json") or {}
         check_weights(nn.ModuleList(modules), source)
     return {
@@ -222,8 +208,9 @@ def _router(
     chains: dict[str, Any] = {}
     for route, saved in (wanted or {name: name for name in structure}).items():
         check_route(source, route.partition("-")[0], saved, structure)
-        parts = ((key, (Path(folder) / key).as_posix()) for key in structure[saved])
-        chains[route] = [load(listing["types"][key], place) for key, place in parts]
+        chains[route] = [
+            load(listing["types"][key], Path(folder, key).as_posix()) for key in structure[saved]
+        ]
     ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
     default = (listing.get("parameters") or {}).get("default_route")
     if default is not None and default not in ordered:

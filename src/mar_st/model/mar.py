@@ -14,7 +14,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
-from mar_st.model.adapters import check_merged
+from mar_st.model.adapters import has_adapter
 from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import load_saved
 from mar_st.model.names import model_source
@@ -252,7 +252,12 @@ class MAR(SentenceTransformer):
             MarError: An encoder carries an adapter that is not merged.
         """
         for route in self.routes:
-            check_merged(self.route_modules(route)[0], route)
+            if has_adapter(self.route_modules(route)[0]):
+                raise MarError(
+                    f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
+                    f"encoders. Merge it first: mar_st.model.adapters.merge_lora("
+                    f"mar.route_modules({route!r})[0])."
+                )
         super().save(path, *args, **kwargs)
         for folder in routers(Path(path)):  # own modules are listed separately
             write_router(folder, read_router(folder))

@@ -19,7 +19,6 @@ from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.encoders import (
-    check_pooling,
     check_source,
     linear_projection,
     load_encoder,
@@ -66,7 +65,6 @@ def check_models(recipe: Recipe) -> None:
     for side, backbone in recipe.backbones.items():
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{side} backbone")
-            check_pooling(backbone.source, side, revision=backbone.revision, pooling=backbone.pooling)
             check_cut(recipe, side)
         shape = shape_of(backbone, recipe.document)
         try:

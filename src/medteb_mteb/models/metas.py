@@ -31,7 +31,6 @@ from mar_st.model.names import (
     packaged_folder,
     trained_folder,
 )
-from mar_st.model.packed import count_packed
 from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import MAX_TOKENS, STS_ROUTE, MAREncoder, PaperBMRetriever, load_medte
 from medteb_mteb.models.local import (
@@ -175,24 +174,14 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
 def _zh_meta() -> LocalModelMeta:
     # The number of parameters of all encoders, which need not be installed to be asked about.
     fields: dict[str, Any] = {"n_parameters": 78_222_080, "embed_dim": widths(384), "max_tokens": 256}
-    folder = trained_folder("mar-zh")
-    packed = installed_folder("mar-zh") if folder is None else None
-    meta = _mar_meta(
+    return _mar_meta(
         "mar-zh",
-        folder or packed,
+        trained_folder("mar-zh") or installed_folder("mar-zh"),
         license="mit",
         release_date="2026-11-27",
         training_datasets=set(),
         **fields,
     )
-    if packed is None:
-        return meta
-    try:
-        parameters = count_packed(packed)
-    except MarError:  # loading it reports the problem
-        return meta
-    counts = {"n_parameters": parameters, "memory_usage_mb": mebibytes(parameters)}
-    return meta.model_copy(update={**counts, "n_embedding_parameters": None})
 
 
 def _large_meta(name: str, document_parameters: int, document_embeddings: int) -> LocalModelMeta:

@@ -34,27 +34,3 @@ def test_limits_of_containers_count(
     monkeypatch.setattr(processor, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert processor.processors() == expected
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 1000),
-        ({"memory.max": "max\n", "memory.current": "10\n", "memory.stat": "inactive_file 0\n"}, 1000),
-        (
-            {"memory.max": "500\n", "memory.current": "300\n", "memory.stat": "anon 1\ninactive_file 50\n"},
-            250,
-        ),
-        ({"memory.max": "500\n", "memory.current": "600\n", "memory.stat": "anon 1\n"}, 0),
-        ({"memory.max": "nonsense\n", "memory.current": "1\n", "memory.stat": ""}, 1000),
-    ],
-)
-def test_the_memory_limit_of_a_container_counts(
-    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="ascii")
-    monkeypatch.setattr(processor, "_CGROUP", tmp_path)
-    monkeypatch.setattr(processor, "_free_memory", lambda: 1000)
-    assert processor.available_memory() == expected

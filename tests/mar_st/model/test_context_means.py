@@ -7,10 +7,10 @@ import copy
 import pytest
 import torch
 
+from mar_st.errors import MarError
 from mar_st.model import context_means, hidden_states
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.encoders import load_encoder
-from mar_st.model.hidden_states import ContextMeansError
 from mar_st.model.layers import keep_layers, layer_stack
 from mar_st.modules.bigrams import BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -152,7 +152,7 @@ def test_pairs_are_the_most_frequent_ones_within_texts():
 
 
 def test_refuses_pairs_if_none_is_frequent():
-    with pytest.raises(ContextMeansError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
+    with pytest.raises(MarError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
         HiddenMeans.of(encoder("bert"), [1], ["头疼"], pairs=5, show_progress=False)
 
 
@@ -191,11 +191,11 @@ def test_positions_help_an_encoder_that_has_them():
 
 def test_refuses_no_texts_unknown_layers_and_unsupported_models():
     whole = encoder("bert")
-    with pytest.raises(ContextMeansError, match="averaged over texts; got none"):
+    with pytest.raises(MarError, match="averaged over texts; got none"):
         HiddenMeans.of(whole, [1], [])
-    with pytest.raises(ContextMeansError, match=r"layers \[1\]; got 2"):
+    with pytest.raises(MarError, match=r"layers \[1\]; got 2"):
         HiddenMeans.of(whole, [1], TEXTS, show_progress=False).write(whole, 2)
-    with pytest.raises(ContextMeansError, match=r"ModernBertModel makes hidden states .* not supported"):
+    with pytest.raises(MarError, match=r"ModernBertModel makes hidden states .* not supported"):
         HiddenMeans.of(encoder("modernbert"), [1], TEXTS, show_progress=False)
 
 

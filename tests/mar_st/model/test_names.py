@@ -15,7 +15,6 @@ from mar_st.data import hub_dataset
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
 from mar_st.model.encoders import check_source, load_encoder
-from mar_st.model.hub import check_repository
 from mar_st.model.names import model_folder, model_source, packaged_folder
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
@@ -60,7 +59,6 @@ ENTRIES = {
     "assemble": assemble,
     "load_query_encoder": load_query_encoder,
     "Reranker": lambda name: Reranker(name).open(),
-    "check_repository": check_repository,
 }
 
 

@@ -8,10 +8,11 @@ import sys
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from tools.pack import pack
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.model.packed import MANIFEST, TENSORS_FILE, pack, unpack, unpacked_folder
+from mar_st.model.packed import MANIFEST, TENSORS_FILE, unpack, unpacked_folder
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tools.pack import pack
 
 from mar_st.encode import encode_corpus
 from mar_st.errors import MarError
 from mar_st.index import Searcher
 from mar_st.model.names import packaged_folder
-from mar_st.model.packed import pack, unpacked_folder
+from mar_st.model.packed import unpacked_folder
 from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.launch import sample_index
