@@ -44,20 +44,17 @@ def show_mined(manifest: dict[str, Any]) -> str:
 class TrimSettings(Settings):
     """Settings of `mar trim`."""
 
-    source: Annotated[str, Argument()] = Field(description="Encoder or MAR: folder or Hub name.")
+    source: Annotated[str, Argument()] = Field(description="Encoder: folder or Hub name.")
     out: Annotated[Path, Argument()] = Field(description="Folder to write.")
     keep: int = Field(ge=1, description="Maximum number of tokens to keep, including special tokens.")
     texts: list[str] = Field(
         min_length=1, description="File or folder of texts whose tokens are kept first; may be repeated."
     )
-    route: list[str] = Field(
-        [], description="Encoder of a MAR to trim; may be repeated; default: all with larger vocabularies."
-    )
     revision: str | None = Field(None, description="Branch, tag or commit of a model on the Hub.")
     overwrite: bool = Field(False, description="Replace the model in the folder OUT.")
 
 
-def trim(settings: TrimSettings) -> list[Any]:
+def trim(settings: TrimSettings) -> Any:
     """Reduce a model's vocabulary to the tokens that texts use.
 
     Vectors of texts that need no other tokens do not change.
@@ -71,16 +68,15 @@ def trim(settings: TrimSettings) -> list[Any]:
         settings.out,
         keep=settings.keep,
         texts=Texts.joined([file_texts(name) for name in settings.texts]),
-        routes=settings.route,
         revision=settings.revision,
         overwrite=settings.overwrite,
         show_progress=True,
     )
 
 
-def show_trimmed(parts: list[Any]) -> str:
-    """Return one line for each encoder."""
-    return "\n".join(f"{part.folder or 'the encoder'}: {part.line()}" for part in parts)
+def show_trimmed(done: Any) -> str:
+    """Return the figures in one line."""
+    return str(done.line())
 
 
 class InfoSettings(Settings):

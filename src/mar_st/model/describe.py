@@ -31,8 +31,8 @@ def describe(folder: str | Path) -> dict[str, Any]:
     if root is None or not (root / ROUTER_FILE).is_file():
         raise MarError(
             f"{folder} is no folder of a MAR (no {ROUTER_FILE}); give one, or one of "
-            f"{', '.join(KNOWN_MODELS)}. A model with a single encoder has no routes: use it with mar encode or "
-            "SentenceTransformer, or as one side of a MAR (MAR.from_encoders)."
+            f"{', '.join(KNOWN_MODELS)}. A model with a single encoder has no routes: use it with mar encode "
+            "or SentenceTransformer, or as one side of a MAR (MAR.from_encoders)."
         )
     settings = read_record(root / "config_sentence_transformers.json") or {}
     order = sorted(read_router(root)["structure"], key=lambda name: (name == "document", name != "query"))

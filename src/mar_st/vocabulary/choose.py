@@ -50,25 +50,10 @@ class Usage:
     Attributes:
         counts: How often each piece occurs, by its number; `(size,)` int64.
         characters: How often each character occurs, after the tokenizer's normalisation.
-        texts: How many texts there are.
     """
 
     counts: np.ndarray
     characters: Counter[str]
-    texts: int
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Coverage of texts by the kept tokens.
-
-    Attributes:
-        tokens: Share of the texts' tokens that are kept.
-        texts: Share of the texts whose pieces are all kept.
-    """
-
-    tokens: float
-    texts: float
 
 
 def encoded(
@@ -109,18 +94,16 @@ def usage_of(
     counts = np.zeros(pieces.size, dtype=np.int64)
     characters: Counter[str] = Counter()
     normalizer = backend.normalizer
-    number = 0
     for start, read, ids in encoded(
         backend, texts, prompts, show_progress=show_progress, what="counting pieces"
     ):
-        number += len(read)
         flat = np.fromiter(itertools.chain.from_iterable(ids), dtype=np.int64)
         counts += np.bincount(flat, minlength=pieces.size)
         for text in read if not start else [start]:
             characters.update(normalizer.normalize_str(text) if normalizer is not None else text)
-    if not number:
+    if not counts.any():
         raise MarError("There are no texts to choose the vocabulary by; give files that hold some.")
-    return Usage(counts, characters, number)
+    return Usage(counts, characters)
 
 
 def choose(
@@ -156,7 +139,8 @@ def choose(
     enough = len(everything.kept)
     scripts = _scripts(usage.characters)
     likely = [n for n, character in singles.items() if character.isascii() or script_of(character) in scripts]
-    fill = [n for n in numbers if _consists(pieces.surface(n), usage.characters)]
+    surfaces = {number: surface for number in numbers if (surface := pieces.surface(number)) is not None}
+    fill = [number for number, surface in surfaces.items() if usage.characters.keys() >= set(surface)]
     common = used if enough <= keep else used[: _common(counts[used])]
     room = _Room(pieces, keep, kept)
     for tier in (seen, common, likely, used, fill):
@@ -172,8 +156,10 @@ def coverage_of(
     prompts: Sequence[str] = (),
     *,
     show_progress: bool = False,
-) -> Coverage:
-    """Measure how a cut tokenizer fits texts; check that texts whose pieces stay are split as before.
+) -> tuple[float, float]:
+    """Return the shares of the texts' tokens, and of the texts with all pieces, that a cut tokenizer keeps.
+
+    Also check that texts whose pieces stay are split as before.
 
     Args:
         backend: The tokenizer before the cut.
@@ -202,7 +188,7 @@ def coverage_of(
                     f"The cut tokenizer splits {text[:60]!r} otherwise although all its pieces stay; a "
                     "tokenizer of this form cannot be cut."
                 )
-    return Coverage(kept_tokens / max(tokens, 1), unchanged / max(number, 1))
+    return kept_tokens / max(tokens, 1), unchanged / max(number, 1)
 
 
 class _Room:
@@ -228,10 +214,6 @@ def _common(counts: np.ndarray) -> int:
     """Return how many of the most frequent tokens cover `COMMON_SHARE` of all occurrences; counts descend."""
     total = np.cumsum(counts)
     return 0 if not len(total) else int(np.searchsorted(total, COMMON_SHARE * total[-1])) + 1
-
-
-def _consists(surface: str | None, characters: Counter[str]) -> bool:
-    return surface is not None and all(character in characters for character in surface)
 
 
 def _scripts(characters: Counter[str]) -> set[str]:

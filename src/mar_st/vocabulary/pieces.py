@@ -27,7 +27,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-TOKENIZER_KINDS = ("Unigram", "BPE", "WordPiece", "WordLevel")
+TOKENIZER_KINDS = ("Unigram", "BPE", "WordPiece")
 
 #: How sentencepiece writes a space.
 SPACE = "▁"
@@ -41,7 +41,7 @@ class Pieces:
         name: Source of the tokenizer, for messages.
 
     Attributes:
-        kind: Unigram, BPE, WordPiece or WordLevel.
+        kind: Unigram, BPE or WordPiece.
         model: Number of every piece of the model, by its string.
         added: Number of every added token, by its string; special tokens are among them.
 
@@ -54,9 +54,12 @@ class Pieces:
         self._content["truncation"] = self._content["padding"] = None  # left by the last call
         self._model: dict[str, Any] = self._content["model"]
         self.kind = str(self._model["type"])
-        if self.kind not in TOKENIZER_KINDS:
+        self._prefix = str(self._model.get("continuing_subword_prefix") or "")
+        marked = self.kind == "BPE" and (self._prefix or self._model.get("end_of_word_suffix"))
+        if self.kind not in TOKENIZER_KINDS or marked:
             raise MarError(
-                f"{name} is a tokenizer of kind {self.kind}; {', '.join(TOKENIZER_KINDS)} can be cut."
+                f"{name} is of kind {self.kind}{', with marks inside words' if marked else ''}; "
+                f"{', '.join(TOKENIZER_KINDS)} can be cut, BPE without such marks."
             )
         vocab = self._model["vocab"]
         self.model: dict[str, int] = (
@@ -68,8 +71,6 @@ class Pieces:
         self._special = frozenset(self.added.values())
         self._names = {number: token for token, number in self.added.items()}
         self._names |= {number: piece for piece, number in self.model.items()}
-        self._prefix = str(self._model.get("continuing_subword_prefix") or "")
-        self._suffix = str(self._model.get("end_of_word_suffix") or "")
         self._byte_level = any(
             '"ByteLevel"' in json.dumps(self._content[part])
             for part in ("normalizer", "pre_tokenizer", "decoder")
@@ -123,7 +124,7 @@ class Pieces:
         piece = self._names[number]
         if self.kind != "BPE" or number in self._special or len(piece) < 2:
             return set()
-        parts = self._symbols(piece)
+        parts = list(piece)
         built = set(parts)
         while len(parts) > 1:
             rank, place = min(
@@ -132,7 +133,7 @@ class Pieces:
             )
             if rank == math.inf:
                 return set()  # no merges lead to it; some tokenizers look up whole words
-            parts[place : place + 2] = [parts[place] + parts[place + 1].removeprefix(self._prefix)]
+            parts[place : place + 2] = [parts[place] + parts[place + 1]]
             built.add(parts[place])
         return {self.model[part] for part in built if part in self.model} - {number}
 
@@ -149,8 +150,7 @@ class Pieces:
                 return bytes(self._bytes[symbol] for symbol in piece).decode().replace(" ", "")
             except (KeyError, UnicodeDecodeError):
                 return None
-        prefix = self._prefix if self.kind != "BPE" or len(piece) > len(self._prefix) else ""
-        return piece.removeprefix(prefix).removesuffix(self._suffix).replace(SPACE, "")
+        return piece.removeprefix(self._prefix).replace(SPACE, "")
 
     def single(self, number: int) -> str | None:
         """Return the character of a piece that is nothing but this character; else `None`."""
@@ -188,27 +188,13 @@ class Pieces:
             model["merges"] = [
                 [first, second]
                 for first, second in self._model["merges"]
-                if first in vocabulary
-                and second in vocabulary
-                and first + second.removeprefix(self._prefix) in vocabulary
+                if first in vocabulary and second in vocabulary and first + second in vocabulary
             ]
         for token in content["added_tokens"]:
             token["id"] = new_ids[token["id"]]
         for part in _processors(content["post_processor"]):
             _renumber(part, new_ids)
         return Tokenizer.from_str(json.dumps(content, ensure_ascii=False)), order
-
-    def _symbols(self, piece: str) -> list[str]:
-        """Return the symbols that BPE starts from."""
-        start = ""
-        if self._prefix and piece.startswith(self._prefix):
-            start, piece = self._prefix, piece.removeprefix(self._prefix)
-        end = self._suffix if self._suffix and piece.endswith(self._suffix) else ""
-        characters = list(piece.removesuffix(end))
-        parts = [(self._prefix if index else start) + c for index, c in enumerate(characters)]
-        if parts and end:
-            parts[-1] += end
-        return parts
 
 
 def mapped_rows(order: Sequence[int], size: int) -> np.ndarray:

@@ -114,7 +114,7 @@ def cut_backbones(
         folders[side] = root / digest[:32]
         if not folders[side].is_dir():
             texts = [_source_texts(known[n]) if n in known else file_texts(n) for n in cut.texts]
-            (done,) = trim(
+            done = trim(
                 backbone.source,
                 folders[side],
                 keep=cut.keep,

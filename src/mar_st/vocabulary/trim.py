@@ -1,4 +1,4 @@
-"""A model folder with smaller vocabularies, everything else unchanged."""
+"""A model folder with a smaller vocabulary, everything else unchanged."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mar_st.files import (
     write_digests,
     write_json,
 )
+from mar_st.model.encoders import transformer_folder
 from mar_st.model.loading import check_files
 from mar_st.model.native_gte import fetch, native, native_gte_config
 from mar_st.model.tokenizers import with_backend
-from mar_st.modules.layout import read_router, routers, saved_chain
-from mar_st.vocabulary.choose import Coverage, choose, coverage_of, usage_of
+from mar_st.vocabulary.choose import choose, coverage_of, usage_of
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 
 if TYPE_CHECKING:
@@ -55,28 +55,28 @@ _ID_KEYS = re.compile(r".*_token_(id|ids|index)$")
 
 @dataclass(frozen=True)
 class Trimmed:
-    """One encoder whose vocabulary was cut.
+    """An encoder whose vocabulary was cut.
 
     Attributes:
-        folder: Folder of the encoder, relative to the model's folder; empty if they are the same.
         pieces: Number of pieces before and after.
         parameters: Number of parameters before and after.
         enough: Number of pieces to keep so that no text changes.
-        fit: How well the kept pieces cover the texts.
+        kept_tokens: Share of the texts' tokens that are kept.
+        kept_texts: Share of the texts whose pieces are all kept.
     """
 
-    folder: str
     pieces: tuple[int, int]
     parameters: tuple[int, int]
     enough: int
-    fit: Coverage
+    kept_tokens: float
+    kept_texts: float
 
     def line(self) -> str:
         """Return the figures in one line."""
         return (
             f"{self.pieces[0]:,} -> {self.pieces[1]:,} pieces, {self.parameters[0]:,} -> "
-            f"{self.parameters[1]:,} parameters; {self.fit.tokens:.3%} of the texts' tokens kept, "
-            f"{self.fit.texts:.2%} of the texts unchanged (all with keep {self.enough:,})"
+            f"{self.parameters[1]:,} parameters; {self.kept_tokens:.3%} of the texts' tokens kept, "
+            f"{self.kept_texts:.2%} of the texts unchanged (all with keep {self.enough:,})"
         )
 
 
@@ -86,31 +86,26 @@ def trim(
     *,
     keep: int,
     texts: Sequence[str],
-    routes: Sequence[str] = (),
     revision: str | None = None,
     prompts: Sequence[str] | None = None,
     overwrite: bool = False,
     show_progress: bool = False,
-) -> list[Trimmed]:
-    """Write a model with smaller vocabularies; vectors of texts whose pieces all stay do not change.
+) -> Trimmed:
+    """Write an encoder with a smaller vocabulary; vectors of texts whose pieces all stay do not change.
 
     Args:
-        source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
+        source: Folder or Hub name of a transformers or sentence-transformers model with one encoder.
         out: Output folder; it is moved into place when it is complete.
-        keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
+        keep: Maximum number of pieces that are kept, see `mar_st.vocabulary.choose`.
         texts: Texts that decide which pieces are kept.
-        routes: Encoders of a saved MAR; default all with more than `keep` pieces.
         revision: Branch, tag or commit of a Hub name.
         prompts: Possible prefixes of a text; default the prompts that the model was saved with.
         overwrite: Replace the model in `out`.
         show_progress: Show progress bars.
 
-    Returns:
-        The cut encoders.
-
     Raises:
-        MarError: The model or a route does not exist, a vocabulary or model cannot be cut, `keep` is out of
-            range, or `out` exists and may not be replaced.
+        MarError: The model does not exist, its vocabulary cannot be cut, `keep` is out of range, or `out`
+            exists and may not be replaced.
     """
     root, out = fetch(source, revision), Path(out)
     if out.is_dir() and any(out.iterdir()):
@@ -120,30 +115,21 @@ def trim(
     if prompts is None:
         saved = read_record(root / "config_sentence_transformers.json") or {}
         prompts = [text for text in (saved.get("prompts") or {}).values() if text]
-    cuts = [_Cut(folder, str(source)) for folder in _encoders(root, routes)]
-    if len(cuts) > 1 and not routes:  # those that are small enough stay as they are
-        cuts = [cut for cut in cuts if len(cut.pieces) > keep] or cuts
-    for cut in cuts:
-        cut.choose(keep, texts, prompts, show_progress=show_progress)
-    places = {cut.folder for cut in cuts}
+    cut = _Cut(Path(transformer_folder(str(root))), str(source))
+    cut.choose(keep, texts, prompts, show_progress=show_progress)
 
     def left_out(folder: str, names: list[str]) -> set[str]:
-        own = _REWRITTEN + _OTHER_FORMS if Path(folder) in places else ()
+        own = _REWRITTEN + _OTHER_FORMS if Path(folder) == cut.folder else ()
         return {name for name in names if any(Path(name).match(pattern) for pattern in (*_EXCLUDED, *own))}
 
-    done = []
     with finished_folder(out) as part:
         shutil.copytree(root, part, ignore=left_out, dirs_exist_ok=True)
-        for cut in cuts:
-            below = cut.folder.relative_to(root)
-            parameters = cut.write(part / below)
-            coverage = cut.compare(part / below, texts, prompts, show_progress=show_progress)
-            sizes = (len(cut.pieces), len(cut.order))
-            name = "" if cut.folder == root else below.as_posix()
-            done.append(Trimmed(name, sizes, parameters, cut.enough, coverage))
+        place = part / cut.folder.relative_to(root)
+        parameters = cut.write(place)
+        shares = cut.compare(place, texts, prompts, show_progress=show_progress)
         if (part / DIGESTS).is_file():
             write_digests(part)
-    return done
+    return Trimmed((len(cut.pieces), len(cut.order)), parameters, cut.enough, *shares)
 
 
 class _Cut:
@@ -259,7 +245,7 @@ class _Cut:
 
     def compare(
         self, out: Path, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool
-    ) -> Coverage:
+    ) -> tuple[float, float]:
         """Compare the saved tokenizer with the original on texts.
 
         Raises:
@@ -321,26 +307,3 @@ def _weight_files(folder: Path) -> list[Path]:
             "save the whole model with transformers first."
         )
     return [folder / WEIGHTS_FILE]
-
-
-def _encoders(root: Path, routes: Sequence[str]) -> list[Path]:
-    """Return the folders of the transformers of a model."""
-    if not (root / "modules.json").is_file():
-        if routes or not (root / "config.json").is_file():
-            raise MarError(f"{root} is not a saved MAR, so it has no routes, or it holds no model at all.")
-        return [root]
-    names = dict.fromkeys(name for router in routers(root) for name in read_router(router)["structure"])
-    unknown = [route for route in routes if route not in names]
-    chains = {
-        route: saved_chain(root, route) for route in (routes or names or ["query"]) if route not in unknown
-    }
-    folders = {
-        route: [part.path for part in chain if part.type.endswith(".Transformer") and part.path.is_dir()]
-        for route, chain in chains.items()
-    }
-    if unknown or not any(folders.values()) or (routes and not all(folders.values())):
-        raise MarError(
-            f"{root} has no transformer with a vocabulary to cut in {', '.join(routes) or 'any route'}; its "
-            f"routes are {', '.join(names) or 'none'}."
-        )
-    return list(dict.fromkeys(path for paths in folders.values() for path in paths))

@@ -26,7 +26,7 @@ def test_figures_are_printed(texts, tmp_path):
     assert "-> 100 pieces" in result.output
     assert "100.00% of the texts unchanged" in result.output
     result = CliRunner().invoke(app, [*arguments, "--overwrite", "--json"])
-    (figures,) = json.loads(result.stdout)
+    figures = json.loads(result.stdout)
     assert figures["pieces"][1] == 100
     assert figures["parameters"][0] - figures["parameters"][1] == 32 * (figures["pieces"][0] + 7 - 100)
-    assert figures["fit"] == {"tokens": 1.0, "texts": 1.0}
+    assert (figures["kept_tokens"], figures["kept_texts"]) == (1.0, 1.0)

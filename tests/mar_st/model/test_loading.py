@@ -81,7 +81,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(folder, name):
 @pytest.mark.parametrize("content", ["{", "[]", '{"structure": {"query": ["x"]}, "types": {}}'])
 def test_a_damaged_listing_is_one_error(folder, content):
     (folder / "router_config.json").write_text(content)
-    with pytest.raises(MarError, match=r"router_config\.json"):
+    with pytest.raises(MarError, match=r"router_config\.json|cannot be loaded"):
         MAR.from_pretrained(folder, device="cpu")
 
 
@@ -138,5 +138,5 @@ def test_an_adapter_or_packed_weights_say_how_to_load_them(folder, tmp_path):
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/gone/base"}))
-    with pytest.raises(MarError, match="base_model_name_or_path"):
+    with pytest.raises(MarError, match="base model of an adapter"):
         load_encoder(adapter, "document")

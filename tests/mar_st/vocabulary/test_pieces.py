@@ -115,11 +115,8 @@ def test_the_share_of_unchanged_tokens_is_measured_and_checked(backend):
     pieces = Pieces(backend)
     _, cut, order = cut_to(backend, OURS)
     new = mapped_rows(order, pieces.size)
-    fit = coverage_of(backend, cut, new, OURS)
-    assert (fit.tokens, fit.texts) == (1.0, 1.0)
-    wider = coverage_of(backend, cut, new, OURS + THEIRS)
-    assert wider.tokens < 1
-    assert wider.texts < 1
+    assert coverage_of(backend, cut, new, OURS) == (1.0, 1.0)
+    assert max(coverage_of(backend, cut, new, OURS + THEIRS)) < 1
     with pytest.raises(MarError, match=r"splits .* otherwise"):
         coverage_of(backend, cut, np.where(new >= 0, (new + 1) % len(order), new), OURS)
 

@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
 from mar_st.model.encoders import load_encoder
@@ -48,8 +47,8 @@ ONE_OF_A_KIND = ("bert", "xlm-roberta", "qwen3", "gemma")
 def test_trimming_keeps_the_vectors_of_the_given_texts(family, dtype, tmp_path):
     folder = encoder_folder(tmp_path / "full", family, dtype=dtype)
     keep = enough(folder)
-    (done,) = trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
-    assert (done.fit.tokens, done.fit.texts) == (1, 1)
+    done = trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
+    assert (done.kept_tokens, done.kept_texts) == (1, 1)
     before, after = (vectors(path, OURS, dtype) for path in (folder, tmp_path / "cut"))
     np.testing.assert_array_equal(before, after)
     assert np.isfinite(vectors(tmp_path / "cut", THEIRS + STRANGE, dtype)).all()
@@ -148,34 +147,6 @@ def test_a_sentence_transformers_folder_keeps_everything_else(tmp_path):
     assert cut.prompts == model.prompts
 
 
-@pytest.mark.thorough
-def test_both_encoders_of_a_mar_can_be_trimmed(tmp_path):
-    query = encoder_folder(tmp_path / "query", "bert")
-    document = encoder_folder(tmp_path / "document", "qwen3")
-    mar = MAR.from_encoders(query, document, max_length=64, device="cpu")
-    mar.save_pretrained(str(tmp_path / "mar"))
-    wanted = {route: mar.encode(OURS, task=route) for route in mar.routes}
-    sizes = {route: len(mar.route_modules(route)[0].tokenizer) for route in mar.routes}
-    done = trim(tmp_path / "mar", tmp_path / "both", keep=min(sizes.values()) - 1, texts=OURS)
-    assert len(done) == 2
-    (one,) = trim(
-        tmp_path / "mar", tmp_path / "one", keep=sizes["document"] - 20, texts=OURS, routes=["document"]
-    )
-    assert one.folder.startswith("document_0")
-    (larger,) = trim(tmp_path / "mar", tmp_path / "larger", keep=sizes["document"] - 20, texts=OURS)
-    assert larger.folder == one.folder  # the other has fewer pieces than that
-    for name in ("one", "both"):
-        for loaded in (
-            MAR.from_pretrained(tmp_path / name, device="cpu"),
-            SentenceTransformer(str(tmp_path / name), device="cpu"),
-        ):
-            for route, vectors in wanted.items():
-                if name == "one" or next(d for d in done if d.folder.startswith(route)).fit.texts == 1:
-                    np.testing.assert_allclose(loaded.encode(OURS, task=route), vectors, atol=1e-6)
-    with pytest.raises(MarError, match="in queries; its routes are"):
-        trim(tmp_path / "mar", tmp_path / "none", keep=300, texts=OURS, routes=["queries"])
-
-
 def test_what_cannot_be_trimmed_is_refused(tmp_path):
     folder = encoder_folder(tmp_path / "full")
     project = tmp_path / "project"
@@ -189,8 +160,6 @@ def test_what_cannot_be_trimmed_is_refused(tmp_path):
     trim(folder, tmp_path / "out", keep=90, texts=OURS, overwrite=True)
     with pytest.raises(MarError, match="another folder"):
         trim(folder, folder, keep=90, texts=OURS, overwrite=True)
-    with pytest.raises(MarError, match="not a saved MAR"):
-        trim(folder, tmp_path / "a", keep=90, texts=OURS, routes=["query"])
     with pytest.raises(MarError, match="number between"):
         trim(folder, tmp_path / "a", keep=10_000, texts=OURS)
     (folder / "model.safetensors").write_bytes(b"broken")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 #: Texts that the cut vocabulary has to cover.
@@ -104,25 +104,12 @@ def word_piece():
     )
 
 
-def characters():
-    """A BPE whose words end in a mark and that has no way out for unknown characters, as GPT's first one."""
-    backend = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s+"), "removed")
-    trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=SPECIAL, end_of_word_suffix="</w>", show_progress=False
-    )
-    backend.train_from_iterator((OURS + THEIRS) * 4, trainer)
-    _template(backend, "<s>", "</s>")
-    return _general(backend, cls_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
-
-
 TOKENIZERS = {
     "unigram": unigram, "byte_level": byte_level, "byte_fallback": byte_fallback, "word_piece": word_piece,
-    "characters": characters,
 }  # fmt: skip
 #: Model families with the kind of tokenizer that they use.
 FAMILIES = {
-    "bert": "word_piece", "xlm-roberta": "unigram", "gte": "unigram", "modernbert": "characters",
+    "bert": "word_piece", "xlm-roberta": "unigram", "gte": "unigram", "modernbert": "byte_level",
     "qwen3": "byte_level", "gemma": "byte_fallback", "llama": "byte_fallback", "gpt_neox": "byte_level",
 }  # fmt: skip
 SIZES = {
