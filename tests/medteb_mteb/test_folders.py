@@ -16,7 +16,6 @@ from medteb_mteb.folders import (
     FolderError,
     inspect_folder,
     load_into,
-    query_field,
     read_folder,
     task_from_folder,
 )
@@ -315,19 +314,6 @@ def test_lists_per_row_use_the_task_for_sets_of_clusters(make_folder):
     assert len(task.dataset["test"][0]["sentences"]) == 6
     # mteb's default for rows would embed 4 % of them, here none.
     assert task_from_folder(make_folder("Clustering", "b")).max_fraction_of_documents_to_embed is None
-
-
-def test_a_field_of_the_queries_is_a_column_or_in_their_metadata(make_folder):
-    folder = make_folder("Retrieval")
-    rows = rows_of(folder / "queries.jsonl")
-    write_rows(
-        folder / "queries.jsonl",
-        [{**rows[0], "dept": "儿科"}, {**rows[1], "metadata": {"dept": 3}}, {**rows[2], "dept": ""}],
-    )
-    layout = inspect_folder(folder)
-    assert query_field(layout, "dept") == {"q1": "儿科", "q2": "3"}
-    with pytest.raises(FolderError, match="the fields are dept"):
-        query_field(layout, "age")
 
 
 @pytest.mark.parametrize("kind", ["absent", "empty", "no corpus"])

@@ -31,7 +31,6 @@ from mar_st.data.training import (
     data_digest,
     read_source,
     read_triples,
-    source_digest,
     vocabulary_cut,
 )
 
@@ -61,7 +60,6 @@ __all__ = [
     "read_texts",
     "read_triples",
     "row_files",
-    "source_digest",
     "texts_by_id",
     "to_dataset",
     "vocabulary_cut",

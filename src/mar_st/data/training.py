@@ -66,18 +66,6 @@ KNOWN_COLUMNS = (
 )  # fmt: skip
 _NUMBERED_NEGATIVE = re.compile(r"negative_([0-9]{1,9})")
 
-#: Columns of other libraries that change how *they* train and are not read here.
-IGNORED_COLUMNS = {
-    "prompt": "FlagEmbedding's; give the data entry a prompt, or rename the column to 'instruction'",
-    "type": "FlagEmbedding's",
-    "pos_scores": "FlagEmbedding's teacher scores",
-    "neg_scores": "FlagEmbedding's teacher scores",
-    "query_instruct": "Tevatron's; rename the column to 'instruction'",
-    "answers": "Tevatron's",
-    "label": "scores or labels of a row's texts",
-    "scores": "scores or labels of a row's texts",
-}
-
 #: Minimum score of a pair that counts as a positive.
 MIN_POSITIVE_SCORE = 0.5
 
@@ -114,20 +102,13 @@ class Source:
         triples: Its triples.
         texts: Its texts, only for the form `texts`.
         left_out: Number of rows, triples, texts or negatives that were left out, by reason.
-        ignored: Columns in the files that only other libraries read, with the library of each.
     """
 
     entry: Data
     triples: Sequence[Triple] = field(default_factory=list)
     texts: Sequence[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    ignored: dict[str, str] = field(default_factory=dict)
     form: str = "triples"
-
-    def notes(self) -> list[str]:
-        """Return a line on columns of other libraries that are not read, if there are any."""
-        columns = "; ".join(f"{name!r} ({whose})" for name, whose in self.ignored.items())
-        return [f"data {self.entry.name}: not read: {columns}"] if columns else []
 
     def summary(self) -> str:
         """Return a line with the number of records and, by reason, of those left out."""
@@ -183,10 +164,6 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         return Source(entry, texts=Texts(rows.column("text").chunks), **details)
     triples = Triples(rows, key)
     _check_instructions(entry, triples)
-    first: dict[str, Any] = reader.first if form == "triples" else {}
-    details["ignored"] = {
-        n: whose for n, whose in IGNORED_COLUMNS.items() if first.get(n) not in (None, "", [])
-    }
     return Source(entry, triples=triples, **details)
 
 
@@ -210,11 +187,6 @@ def data_digest(data: str | Data) -> str:
     if not isinstance(data, str):
         content.append(data.model_dump(mode="json", include=CONTENT_SETTINGS, exclude_defaults=True))
     return _key(*content)
-
-
-def source_digest(source: Source) -> str:
-    """Return the digest of the data of a source, see `data_digest`."""
-    return data_digest(source.entry)
 
 
 def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:

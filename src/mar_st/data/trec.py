@@ -1,20 +1,17 @@
 """Runs and judgements (qrels) in TREC's formats, and runs in JSON: query -> document -> score.
 
 A line of a run is `query Q0 document rank score tag`, one of qrels `query iteration document grade`, with
-blanks between the fields. As for `trec_eval`, scores order a run; ranks order equal scores and must not
-contradict the others.
+blanks between the fields. As for `trec_eval`, scores order a run, and ranks order equal scores.
 """
 
 from __future__ import annotations
 
-import json
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import parsed_json, text_lines
 from mar_st.errors import MarError
-from mar_st.files import write_text
+from mar_st.files import write_json, write_text
 from mar_st.text.values import TsvCell, as_number
 
 if TYPE_CHECKING:
@@ -22,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_run_name", "is_run", "read_run", "write_qrels", "write_run"]
 
-TREC_SUFFIXES, JSON_SUFFIXES = (".trec", ".run"), (".json", ".jsonl")
+TREC_SUFFIXES = (".trec", ".run")
 
 Run = dict[str, dict[str, float]]
 
 
 def is_run(name: str | Path) -> bool:
     """Return True if a file has the suffix of a run."""
-    return Path(name).suffix.lower() in (*TREC_SUFFIXES, *JSON_SUFFIXES)
+    return Path(name).suffix.lower() in (*TREC_SUFFIXES, ".json")
 
 
 def check_run_name(path: Path) -> None:
@@ -42,7 +39,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
     """Write a run in the format that the suffix names, with scores that are read as the same numbers.
 
     Args:
-        path: File to write; `.trec` and `.run` are TREC's format, `.json` and `.jsonl` one JSON object.
+        path: File to write.
         run: Scores by query and document.
         tag: Name of the system, at the end of each line of TREC's format.
 
@@ -50,8 +47,8 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         MarError: The suffix is unknown; in TREC's format also if an id or the tag is empty or holds blanks.
     """
     check_run_name(path)
-    if path.suffix.lower() in JSON_SUFFIXES:
-        write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
+    if path.suffix.lower() not in TREC_SUFFIXES:
+        write_json(path, run)
         return
     lines: list[tuple[str, ...]] = []
     for query, scores in run.items():
@@ -97,14 +94,13 @@ def read_run(
         subset: Subset of mteb's predictions.
 
     Raises:
-        MarError: No such file, not a run, unknown or repeated ids, a score that is not a finite number, ranks
-            that contradict the scores; the message names the line, or in JSON the query.
+        MarError: No such file, not a run, unknown or repeated ids, a score that is not a finite number; the
+            message names the line, or in JSON the query.
     """
     check_run_name(path)
     if not path.is_file():
         raise MarError(f"There is no run {path}.")
-    is_json = path.suffix.lower() in JSON_SUFFIXES
-    run = _json_run(path, split, subset) if is_json else _trec_run(path)
+    run = _trec_run(path) if path.suffix.lower() in TREC_SUFFIXES else _json_run(path, split, subset)
     for query, scores in run.items():
         for kind, known, names in (("query", queries, [query]), ("document", documents, scores)):
             unknown = next((name for name in names if known is not None and name not in known), None)
@@ -112,11 +108,11 @@ def read_run(
                 raise MarError(f"{path}, query {query!r}: there is no {kind} {unknown!r} in these data.")
     if not run:
         raise MarError(f"{path} holds no results.")
-    return run
+    return {query: dict(sorted(scores.items(), key=lambda entry: -entry[1])) for query, scores in run.items()}
 
 
 def _trec_run(path: Path) -> Run:
-    ranked: dict[str, dict[str, tuple[int, float, str]]] = {}
+    ranked: dict[str, dict[str, tuple[int, float]]] = {}
     for number, line in text_lines(path):
         if isinstance(line, MarError):
             raise line
@@ -136,18 +132,13 @@ def _trec_run(path: Path) -> Run:
         results = ranked.setdefault(query, {})
         if document in results:
             raise MarError(f"{place}: document {document!r} of query {query!r} again.")
-        results[document] = (int(rank), score, place)
-    run = {}
-    for query, results in ranked.items():
-        ordered = sorted(results.items(), key=lambda entry: entry[1][0])
-        for (_, (_, before, _)), (_, (number, score, place)) in pairwise(ordered):
-            if score > before:
-                raise MarError(
-                    f"{place}: rank {number} of query {query!r} has the score {score!r}, above {before!r} of "
-                    "the rank before. Runs are ordered by score, highest first; turn the sign of distances."
-                )
-        run[query] = {document: score for document, (_, score, _) in ordered}
-    return run
+        results[document] = (int(rank), score)
+    return {
+        query: {
+            document: score for document, (_, score) in sorted(results.items(), key=lambda one: one[1][0])
+        }
+        for query, results in ranked.items()
+    }
 
 
 def _json_run(path: Path, split: str | None, subset: str) -> Run:
@@ -155,25 +146,19 @@ def _json_run(path: Path, split: str | None, subset: str) -> Run:
     if isinstance(content, MarError):
         raise content
     if isinstance(content, dict) and "mteb_model_meta" in content:
-        found = content.get(subset)
-        splits: dict[str, Any] = found if isinstance(found, dict) else {}
-        names = list(splits)
-        chosen = names[0] if split is None and len(names) == 1 else split
-        if chosen not in names:
+        splits: dict[str, Any] = content.get(subset) or {}
+        chosen = next(iter(splits), None) if split is None and len(splits) == 1 else split
+        if chosen not in splits:
             raise MarError(
-                f"{path}: the subset {subset!r} has the splits {', '.join(names) or 'none'}; choose one."
+                f"{path}: the subset {subset!r} has the splits {', '.join(splits) or 'none'}; choose one."
             )
         content = splits[chosen]
     if not isinstance(content, dict) or not all(isinstance(results, dict) for results in content.values()):
         raise MarError(f"{path}: expected an object of query to document to score.")
     run: Run = {}
     for query, results in content.items():
-        scores = {
-            document: number
-            for document, value in results.items()
-            if (number := as_number(value)) is not None
-        }
-        if len(scores) < len(results):
+        numbers = {document: as_number(value) for document, value in results.items()}
+        if None in numbers.values():
             raise MarError(f"{path}, query {query!r}: a score must be a finite number.")
-        run[query] = dict(sorted(scores.items(), key=lambda entry: -entry[1]))
+        run[query] = {document: number for document, number in numbers.items() if number is not None}
     return run

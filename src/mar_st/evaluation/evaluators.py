@@ -34,11 +34,6 @@ class DevEvaluator(BaseEvaluator):
         self.data = data
         self.primary_metric: str = f"dev_{data.metric}"
 
-    @property
-    def description(self) -> str:
-        """Return a name of the evaluation for the log."""
-        return f"{self.data.task.name} {self.data.metric}"
-
     def __call__(
         self,
         model: Any,
@@ -51,10 +46,6 @@ class DevEvaluator(BaseEvaluator):
         with _evaluating(model):
             values = score(model, self.data)
         return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return settings, for the model card."""
-        return {"path": self.data.task.path, "split": self.data.task.split, "metric": self.data.metric}
 
 
 class TaskEvaluator(BaseEvaluator):
@@ -74,11 +65,6 @@ class TaskEvaluator(BaseEvaluator):
         self.tasks = mteb_tasks(tasks)
         self.primary_metric: str = "mteb_mean"
 
-    @property
-    def description(self) -> str:
-        """Return a name of the evaluation for the log."""
-        return ", ".join(task.metadata.name for task in self.tasks)
-
     def __call__(
         self,
         model: Any,
@@ -96,10 +82,6 @@ class TaskEvaluator(BaseEvaluator):
             ).task_results
         scores = {f"mteb_{result.task_name}": float(result.get_score()) for result in results}
         return {self.primary_metric: sum(scores.values()) / len(scores), **scores}
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return settings, for the model card."""
-        return {"tasks": [task.metadata.name for task in self.tasks]}
 
 
 @contextmanager

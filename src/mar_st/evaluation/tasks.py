@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -205,14 +204,12 @@ def _candidates(folder: Path, queries: Container[str], corpus: Container[str]) -
         if query is None or not isinstance(ids, list) or not ids:
             raise MarError("needs 'query-id' and 'corpus-ids', a list that is not empty.")
         _known(query, "query", queries)
-        if query in candidates:
-            raise MarError(f"a second list for the query {query!r}.")
-        candidates[query] = [as_id(one) or "" for one in ids]
-        for document in candidates[query]:
+        listed = [as_id(one) or "" for one in ids]
+        for document in listed:
             _known(document, "document", corpus)
-        twice, number = Counter(candidates[query]).most_common(1)[0]
-        if number > 1:
-            raise MarError(f"the document {twice!r} is listed twice.")
+        if query in candidates or len(set(listed)) < len(listed):
+            raise MarError(f"the query {query!r}, or one of its documents, is listed twice.")
+        candidates[query] = listed
 
     for _ in read_rows(folder, make, table="top_ranked"):
         pass
@@ -229,10 +226,6 @@ def _read_pairs(folder: Path, split: str) -> dict[str, Any]:
 
     def make(row: Row) -> tuple[tuple[str, str], float]:
         values = row.values
-        if "label" in values and "score" not in values:
-            raise MarError(
-                "'label' is a column of pair classification, which is not scored here; STS has 'score'."
-            )
         first, second = as_text(values.get("sentence1")), as_text(values.get("sentence2"))
         value = as_number(values.get("score"))
         if first is None or second is None or value is None:
@@ -310,23 +303,12 @@ def score_vectors(
                 top = row.topk(depth)
                 columns, values = top.indices.tolist(), top.values.tolist()
             run[key] = {ids[index]: value for index, value in zip(columns, values, strict=True)}
-    return score_run(run, data)
-
-
-def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
-    """Return the score of every judged query of a retrieval or reranking task, from ranked documents.
-
-    Args:
-        run: Query id -> document id -> score; a query without documents scores 0.
-        data: The task.
-    """
     import pytrec_eval  # lazy: pytrec_eval
 
-    name, _, cut = data.metric.partition("@")
-    measure = f"{_METRICS[name]}.{cut}" if cut else _METRICS[name]
+    name, _, k = data.metric.partition("@")
+    measure = f"{_METRICS[name]}.{k}" if k else _METRICS[name]
     result = pytrec_eval.RelevanceEvaluator(data.qrels, {measure}).evaluate(run)
-    key = measure.replace(".", "_")
-    return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
+    return [float(result[query][measure.replace(".", "_")]) for query in data.qrels]
 
 
 def encode_texts(

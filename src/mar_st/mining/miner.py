@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.data import Texts, Triples, numbered, read_source, read_texts, source_digest
+from mar_st.data import Texts, Triples, data_digest, numbered, read_source, read_texts
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_record, sha256, write_json, write_text
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
@@ -309,8 +309,7 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
         "prompt": "", "instruction": "{instruction}",
     }  # fmt: skip
     source = read_source(validated(Data, values, "the data"), settings.seed)
-    for line in (f"data: {source.summary()}", *source.notes()):
-        say(line)
+    say(f"data: {source.summary()}")
     corpus = None if settings.corpus is None else list(read_texts(settings.corpus, table="corpus"))
     miner = Miner(
         [_retriever(name, settings) for name in dict.fromkeys(settings.models)],
@@ -322,7 +321,7 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
     )
     recorded = settings.model_dump(mode="json", exclude={"out", "store", "batch_size", "data", "corpus"})
     recorded |= {
-        "data": source_digest(source),
+        "data": data_digest(source.entry),
         "corpus": corpus and hashlib.sha256("\0".join(corpus).encode()).hexdigest(),
         "models": [retriever.identity() for retriever in miner.retrievers],
         "scorer": miner.scorer.identity(),

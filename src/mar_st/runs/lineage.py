@@ -49,7 +49,7 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
 
     Args:
         recipe: The recipe.
-        data: Content digest of every data entry, by name, see `data.content.source_digest`.
+        data: Content digest of every data entry, by name, see `mar_st.data.data_digest`.
     """
     trained: dict[Side, str] = {}
     digests = []

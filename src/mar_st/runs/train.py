@@ -15,7 +15,7 @@ from transformers import set_seed
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import logging
 
-from mar_st.data import Source, Triples, data_digest, read_source, source_digest
+from mar_st.data import Source, Triples, data_digest, read_source
 from mar_st.data.columns import check_negatives
 from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
@@ -202,7 +202,7 @@ class RecipeRun:
         if recipe.evaluation is not None:
             check_evaluation(recipe.evaluation)
         self.sources = [read(entry, recipe.seed) for entry in recipe.data]
-        self.digests = stage_digests(recipe, {s.entry.name: source_digest(s) for s in self.sources})
+        self.digests = stage_digests(recipe, {s.entry.name: data_digest(s.entry) for s in self.sources})
         todo = [stage for index, stage in enumerate(recipe.stages[: last + 1]) if not self.finished(index)]
         for stage in todo:
             launch.check(stage)
@@ -222,8 +222,7 @@ class RecipeRun:
             write_json(marker, recipe.model_dump(mode="json"))
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
-            for line in (f"data {source.entry.name}: {what}", *source.notes()):
-                self._say(line)
+            self._say(f"data {source.entry.name}: {what}")
         if todo:
             root = (self.shared or self.out) / "vocabulary"
             if self.processes.main:
@@ -380,7 +379,7 @@ class RecipeRun:
             folders = {stage.name: self.folder(index) for index, stage in enumerate(recipe.stages)}
             hub = [source.entry.path.startswith("hub:") for source in self.sources]
             digests = {
-                source.entry.name: source_digest(source) if remote else data_digest(source.entry.path)
+                source.entry.name: data_digest(source.entry) if remote else data_digest(source.entry.path)
                 for source, remote in zip(self.sources, hub, strict=True)
             }
             write_card(part, recipe, digests, folders)

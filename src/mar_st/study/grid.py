@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 from pydantic import Field, field_validator, model_validator
 
-from mar_st.data import read_source, source_digest
+from mar_st.data import data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import NAME_PATTERN, Task
 from mar_st.files import read_record, write_json, write_text
@@ -233,7 +233,7 @@ class _Model:
             content: Any = [model_digest(str(self.row.model)), self.row.prompts]
         else:
             entries = self.recipe.data
-            data = {one.name: source_digest(self.read(one, self.recipe.seed)) for one in entries}
+            data = {one.name: data_digest(self.read(one, self.recipe.seed).entry) for one in entries}
             content = [stage_digests(self.recipe, data)[-1], self.recipe.storage_dtype]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Texts, Triples, locate, read_rows, source_digest, vocabulary_cut
+from mar_st.data import Texts, Triples, data_digest, locate, read_rows, vocabulary_cut
 from mar_st.errors import MarError
 from mar_st.files import read_record
 from mar_st.model.digest import model_digest
@@ -107,7 +107,7 @@ def cut_backbones(
         if backbone is None or backbone.vocabulary is None or backbone.source is None:
             continue
         cut, prompts = backbone.vocabulary, sorted(recipe.prompts.values())
-        digests = {name: source_digest(known[name]) for name in cut.texts if name in known}
+        digests = {name: data_digest(known[name].entry) for name in cut.texts if name in known}
         source = model_digest(backbone.source, backbone.revision)
         identity = {"source": source, "prompts": prompts, **vocabulary_cut(cut, digests)}
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -60,15 +60,6 @@ def test_numbered_negatives_come_in_the_order_of_their_numbers(tmp_path):
     assert read(write(tmp_path / "rows.jsonl", [row])).triples[0].negatives == ("错1", "错2", "错10")
 
 
-def test_unread_columns_are_named(tmp_path):
-    rows = [{"query": "问", "pos": ["答"], "neg": [], "prompt": "Represent this", "neg_scores": [1.0]}]
-    source = read(write(tmp_path / "rows.jsonl", rows))
-    (note,) = source.notes()
-    assert "data rows: not read: 'prompt' (FlagEmbedding's; give the data entry a prompt" in note
-    assert "neg_scores" in note
-    assert read(write(tmp_path / "bare.jsonl", [{"query": "问", "pos": ["答"]}])).notes() == []
-
-
 @pytest.mark.parametrize(("end", "separator"), [("csv", ","), ("tsv", "\t"), ("csv.gz", ",")])
 def test_csv_and_tsv_files_are_read(tmp_path, end, separator):
     lines = [

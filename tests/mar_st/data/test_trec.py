@@ -13,7 +13,7 @@ from mar_st.errors import MarError
 RUN = {"q1": {"d2": 0.1 + 0.2, "d1": -1e-9, "d10": float(np.float32(-0.3))}, "问题": {"文档": 1.0}}
 
 
-@pytest.mark.parametrize("suffix", [".trec", ".run", ".json", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".trec", ".run", ".json"])
 def test_written_files_are_read(tmp_path, suffix):
     path = tmp_path / f"one{suffix}"
     write_run(path, RUN)
@@ -45,7 +45,7 @@ def test_ties_are_ordered_by_rank_and_lines_may_come_in_any_order(tmp_path):
     "line",
     [
         "q Q0 d 1 0.5", "q Q0 d 1 nan x", "q Q0 d 1 inf x", "q Q0 d 1 high x", "q Q0 d 1.5 0.5 x",
-        "q Q0 d -1 0.5 x", "q Q0 d " + "1" * 5000 + " 0.5 x", "q Q0 first 2 0.5 x", "q Q0 d 2 0.95 x",
+        "q Q0 d -1 0.5 x", "q Q0 d " + "1" * 5000 + " 0.5 x", "q Q0 first 2 0.5 x",
     ],
 )  # fmt: skip
 def test_errors_name_the_invalid_line(tmp_path, line):
