@@ -38,7 +38,7 @@ class EncodeCommand(EncodeSettings):
 def encode(settings: EncodeCommand) -> dict[str, Any]:
     """Encode a corpus into a folder of vectors.
 
-    The same command resumes an interrupted run, and encodes documents appended to the corpus since then.
+    The same command resumes an interrupted run.
     """
     from mar_st.encode import encode_corpus  # lazy: pyarrow
 

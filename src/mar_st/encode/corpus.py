@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from mar_st.errors import MarError
 from mar_st.files import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mar_st.data import Row
@@ -37,9 +37,6 @@ _TOO_LARGE = 10**308
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.9
-
-#: Ids that are listed for each field with values of another type.
-_LISTED_IDS = 5
 
 
 class Entry(NamedTuple):
@@ -110,44 +107,20 @@ def type_of(value: Scalar) -> FieldType:
     return "number" if isinstance(value, int | float) else "string"
 
 
-@dataclass
 class FieldTypes:
-    """Types of the metadata fields of a corpus, counted entry by entry.
+    """Types of the metadata fields of a corpus, counted entry by entry."""
 
-    Attributes:
-        counts: Number of values of each type, by field.
-        ids: The first ids of documents with a value of each type.
-    """
-
-    counts: dict[str, Counter[FieldType]] = field(default_factory=dict)
-    ids: dict[tuple[str, FieldType], list[str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[FieldType]] = {}
 
     def add(self, entry: Entry) -> None:
         """Count the fields of one document."""
         for name, value in entry.metadata.items():
-            kind = type_of(value)
-            counts = self.counts.setdefault(name, Counter())
-            counts[kind] += 1
-            if counts[kind] <= _LISTED_IDS:
-                self.ids.setdefault((name, kind), []).append(entry.id)
+            self._counts.setdefault(name, Counter())[type_of(value)] += 1
 
     def types(self) -> dict[str, FieldType]:
         """Return the type of each field: the only one, numbers if most values are, otherwise strings."""
-        return {name: self._type(counts) for name, counts in sorted(self.counts.items())}
-
-    def odd(self) -> list[str]:
-        """Return a message for each field of numbers that has other values; these pass no comparison."""
-        lines = []
-        for name, kind in self.types().items():
-            others = [one for one in self.counts[name] if one != kind]
-            if kind == "number" and others:
-                count = sum(self.counts[name][one] for one in others)
-                ids = [identity for one in others for identity in self.ids[name, one]][:_LISTED_IDS]
-                lines.append(
-                    f"{name!r} holds numbers, but not in {count} documents, which no filter on it will find: "
-                    f"{', '.join(ids)}{', ...' if count > len(ids) else ''}"
-                )
-        return lines
+        return {name: self._type(counts) for name, counts in sorted(self._counts.items())}
 
     @staticmethod
     def _type(counts: Counter[FieldType]) -> FieldType:
@@ -158,23 +131,24 @@ class FieldTypes:
 
 @dataclass(frozen=True)
 class Scan:
-    """Counts and digests found by one pass over a corpus.
+    """Counts and digest found by one pass over a corpus.
 
     Attributes:
         source: The corpus.
         rows: Documents per shard.
         count: Number of documents.
         digest: Digest of ids and texts of all documents, in order.
-        shards: Digest of each shard: ids and texts of its documents.
-        odd: Messages on odd values, see `FieldTypes.odd`.
     """
 
     source: str
     rows: int
     count: int
     digest: str
-    shards: tuple[str, ...]
-    odd: tuple[str, ...] = ()
+
+    @property
+    def shards(self) -> int:
+        """Return the number of shards."""
+        return -(-self.count // self.rows)
 
     def size(self, number: int) -> int:
         """Return the number of documents of a shard."""
@@ -182,7 +156,7 @@ class Scan:
 
 
 def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) -> Scan:
-    """Read a corpus once, before anything is computed, for errors, repeated ids and digests.
+    """Read a corpus once, before anything is computed, for errors, repeated ids and the digest.
 
     Args:
         source: See `read_corpus`.
@@ -192,40 +166,20 @@ def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) ->
     Raises:
         MarError: The corpus cannot be read or is empty, or an id occurs twice.
     """
-    whole, shards, seen, fields = hashlib.sha256(), [], set[bytes](), FieldTypes()
-    part = hashlib.sha256()
+    digest, seen = hashlib.sha256(), set[bytes]()
     bar = tqdm(read_corpus(source), desc="reading", unit="documents", disable=not show_progress, leave=False)
-    count = 0
-    for count, entry in enumerate(bar, 1):
+    for entry in bar:
         key = hashlib.blake2b(entry.id.encode(), digest_size=16).digest()
         if key in seen:
             raise MarError(
                 f"{source}: the id {entry.id!r} occurs twice. Every document needs an id of its own."
             )
         seen.add(key)
-        fields.add(entry)
-        content = _content(entry)
-        whole.update(content)
-        part.update(content)
-        if count % rows == 0:
-            shards.append(part.hexdigest())
-            part = hashlib.sha256()
-    if not count:
+        for part in (entry.id.encode(), entry.document.encode()):  # so that no two rows give the same bytes
+            digest.update(len(part).to_bytes(8, "little") + part)
+    if not seen:
         raise MarError(f"{source} holds no documents.")
-    if count % rows:
-        shards.append(part.hexdigest())
-    return Scan(str(source), rows, count, whole.hexdigest(), tuple(shards), tuple(fields.odd()))
-
-
-def rows_digest(entries: Sequence[Entry]) -> str:
-    """Return the digest of a shard with these documents."""
-    return hashlib.sha256(b"".join(map(_content, entries))).hexdigest()
-
-
-def _content(entry: Entry) -> bytes:
-    """Return id and text, each after its length, so that no two different rows give the same bytes."""
-    parts = (entry.id.encode(), entry.document.encode())
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return Scan(str(source), rows, len(seen), digest.hexdigest())
 
 
 class ShardReader:
@@ -237,21 +191,9 @@ class ShardReader:
         self._entries = read_corpus(scan.source)
 
     def read(self, number: int) -> list[Entry]:
-        """Return the documents of a shard.
-
-        Raises:
-            MarError: The documents changed since the scan.
-        """
+        """Return the documents of a shard."""
         if number < self._next:
             self._entries, self._next = read_corpus(self.scan.source), 0
-        skipped = islice(self._entries, (number - self._next) * self.scan.rows)
-        for _ in skipped:
-            pass
+        start = (number - self._next) * self.scan.rows
         self._next = number + 1
-        entries = list(islice(self._entries, self.scan.size(number)))
-        if rows_digest(entries) != self.scan.shards[number]:
-            raise MarError(
-                f"{self.scan.source} was changed while it was being encoded. Run the command again on the "
-                "corpus as it should be."
-            )
-        return entries
+        return list(islice(self._entries, start, start + self.scan.size(number)))

@@ -1,8 +1,7 @@
 """`mar encode`: a corpus to a folder of vectors, shard by shard, resumable.
 
 A shard holds the vectors of a fixed number of consecutive documents; its bytes depend only on the model, the
-settings and its own documents. So interrupted and distributed runs give the same files. If documents are
-appended to a corpus, full shards stay unchanged; the last, partial one is encoded again with the new ones.
+settings and the corpus. So interrupted and distributed runs give the same files.
 """
 
 from __future__ import annotations
@@ -12,22 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mar_st.encode.corpus import Scan, ShardReader, scan_corpus
-from mar_st.encode.folder import (
-    MANIFEST,
-    SHARDS,
-    VectorFolder,
-    read_table,
-    shard_files,
-    shard_metadata,
-    text_digests,
-    write_manifest,
-)
-from mar_st.encode.loading import model_identity, resolve
+from mar_st.encode.corpus import scan_corpus
+from mar_st.encode.folder import MANIFEST, SHARDS, VectorFolder, shard_files, shard_metadata, write_manifest
 from mar_st.encode.settings import EncodeSettings
-from mar_st.encode.worker import EncodeJob, Worker, run_processes, run_ray
+from mar_st.encode.worker import EncodeJob, Worker, resolve, run_processes, run_ray
 from mar_st.errors import MarError
-from mar_st.files import locked, read_record
+from mar_st.files import locked
+from mar_st.model.digest import model_digest, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,20 +66,16 @@ def encode_corpus(
     settings, root = settings or EncodeSettings(), Path(out)
     devices = _devices(workers)
     with locked(root, MarError):
-        identity = model_identity(model)
-        record = _record(root, identity, settings, devices[0])
+        source = resolve(model)
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
-        for line in scan.odd:
-            say(line)
-        missing = _missing(root, scan)
-        finished = read_record(root / MANIFEST) or {"corpus": {}}
-        if not missing and finished["corpus"].get("digest") == scan.digest:
+        record = _record(root, source, scan.digest, settings, devices[0])
+        missing = [number for number in range(scan.shards) if not shard_files(root, number)[0].is_file()]
+        if not missing and (root / MANIFEST).is_file():
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
-        (root / MANIFEST).unlink(missing_ok=True)
         total = sum(scan.size(number) for number in missing)
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
-        job = EncodeJob(str(resolve(model)), str(root.resolve()), scan, settings, record, devices[0], threads)
+        job = EncodeJob(str(source), str(root.resolve()), scan, settings, record, devices[0], threads)
         bar = tqdm(
             total=scan.count,
             initial=scan.count - total,
@@ -115,12 +101,12 @@ def encode_corpus(
                 "it under this path: put it on shared storage."
             )
         facts = shard_metadata(shard_files(root, 0)[0])
-        facts = {name: value for name, value in facts.items() if name not in ("digest", "record")}
+        del facts["record"]
         return write_manifest(
             root,
-            len(scan.shards),
-            model={"name": identity["name"], "digest": identity["digest"]},
-            space=identity["space"],
+            scan.shards,
+            model={"name": str(model), "digest": record["model"]},
+            space=space_of(source),
             settings={
                 **facts, "dtype": settings.precision, "computed": settings.dtype, "shard": settings.shard,
                 "device": record["device"], "kernel": record["kernel"],
@@ -139,15 +125,16 @@ def _devices(workers: int | None) -> list[str]:
     return ["mps" if torch.backends.mps.is_available() else "cpu"] * (workers or 1)
 
 
-def _record(root: Path, identity: dict[str, Any], settings: EncodeSettings, device: str) -> dict[str, Any]:
-    """Return what the bytes of shards depend on besides the corpus; existing shards must have the same.
+def _record(root: Path, source: Path, corpus: str, settings: EncodeSettings, device: str) -> dict[str, Any]:
+    """Return what the bytes of shards depend on; existing shards must have the same.
 
     Raises:
-        MarError: The folder was started with another model or other settings; the message names them.
+        MarError: The folder was started with another model or corpus, or other settings; the message names
+            them.
     """
     record = {
-        "model": identity["digest"], **settings.model_dump(), "device": device.partition(":")[0],
-        "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
+        "model": model_digest(source, route="document"), "corpus": corpus, **settings.model_dump(),
+        "device": device.partition(":")[0], "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
     }  # fmt: skip
     first = next((root / SHARDS).glob("*.safetensors"), None)
     if first is None:
@@ -161,8 +148,8 @@ def _record(root: Path, identity: dict[str, Any], settings: EncodeSettings, devi
     ]
     if changes or not begun:
         raise MarError(
-            f"{root} was started with another model or other settings ({'; '.join(changes)}). Repeat them, "
-            "or give another folder."
+            f"{root} was started with another model or corpus, or other settings ({'; '.join(changes)}). "
+            "Repeat them, or give another folder."
         )
     return begun
 
@@ -176,44 +163,3 @@ def _kernel(settings: EncodeSettings, device: str) -> str:
     from mar_st.kernels.linear import best_kernel  # lazy: torch
 
     return best_kernel(torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32)
-
-
-def _missing(root: Path, scan: Scan) -> list[int]:
-    """Return the shards to encode; the others must be of this corpus.
-
-    Raises:
-        MarError: The folder was started with another corpus.
-    """
-    missing = []
-    existing = sum(1 for _ in (root / SHARDS).glob("*.safetensors"))
-    for number in range(max(len(scan.shards), existing)):
-        path = shard_files(root, number)[0]
-        if number >= len(scan.shards):
-            raise MarError(
-                f"{root} was started with a longer corpus: {scan.source} has {scan.count:,} documents now. "
-                "Documents may be appended, not removed; give another folder."
-            )
-        if not path.is_file():
-            missing.append(number)
-        elif shard_metadata(path).get("digest") != scan.shards[number]:
-            _check_appended(root, scan, number)
-            missing.append(number)
-    return missing
-
-
-def _check_appended(root: Path, scan: Scan, number: int) -> None:
-    """Refuse a shard that differs from the beginning of the current corpus at its place."""
-    table = read_table(shard_files(root, number)[1])
-    entries = ShardReader(scan).read(number)
-    now = list(zip((one.id for one in entries), text_digests([one.document for one in entries]), strict=True))
-    old = list(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
-    changed = [
-        identity
-        for place, (identity, digest) in enumerate(old)
-        if now[place : place + 1] != [(identity, digest)]
-    ]
-    if changed:
-        raise MarError(
-            f"{root} was started with another corpus: document {changed[0]!r} was changed, moved or removed. "
-            "Documents may be appended at the end, not changed; give another folder, or the corpus as it was."
-        )

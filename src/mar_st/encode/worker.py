@@ -12,21 +12,68 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.corpus import Scan, ShardReader
 from mar_st.encode.folder import shard_files, text_digests, write_shard
-from mar_st.encode.loading import load_model
 from mar_st.errors import MarError
 from mar_st.kernels.heap import keep, trim
 from mar_st.kernels.processor import processors
+from mar_st.model.digest import document_parts
+from mar_st.model.native_gte import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
+    from sentence_transformers import SentenceTransformer
 
     from mar_st.encode.corpus import Entry
-    from mar_st.encode.settings import EncodeSettings
+    from mar_st.encode.settings import Dtype, EncodeSettings
+    from mar_st.kernels.linear import Kernel
 
 #: Seconds between two counts of the finished shards.
 _POLL_SECONDS = 1.0
+
+
+def resolve(source: str | Path) -> Path:
+    """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
+
+    Raises:
+        MarError: The model does not exist, or it has no document side.
+    """
+    folder = fetch(source)
+    if document_parts(folder) is None:
+        raise MarError(
+            f"{source} has no document encoder, so it cannot encode a corpus. Give the whole model."
+        )
+    return folder
+
+
+def load_model(source: str, dtype: Dtype, device: str, *, kernel: Kernel = "torch") -> SentenceTransformer:
+    """Return a model on its device; of a MAR, only the document side.
+
+    Args:
+        source: Folder of the model.
+        dtype: `bfloat16`, `float32`, or `auto`: float32 on a CPU, else that of the stored weights.
+        device: Device, such as `cpu` or `cuda:1`.
+        kernel: Implementation of linear layers; with any other than `torch`, the model can only be used for
+            inference.
+
+    Raises:
+        MarError: The model has no document side, or this machine lacks the kernel.
+    """
+    import torch  # lazy: torch
+
+    from mar_st.kernels.linear import use_kernel  # lazy: torch
+    from mar_st.model.opening import open_model  # lazy: torch
+
+    torch_dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
+    if dtype == "auto" and device == "cpu":
+        torch_dtype = torch.float32
+    options: dict[str, Any] = {
+        "device": device,
+        "model_kwargs": {"dtype": torch_dtype} if torch_dtype else {},
+    }
+    model = open_model(source, routes="document", **options)
+    use_kernel(model, kernel)
+    return model
 
 
 @dataclass(frozen=True)
@@ -38,7 +85,7 @@ class EncodeJob:
         out: Folder of the vectors.
         scan: The corpus.
         settings: Settings to encode with.
-        record: Everything that the bytes depend on besides the corpus, for the header of each shard.
+        record: Everything that the bytes depend on, for the header of each shard.
         device: Device of the model.
         threads: Batches computed at once on a CPU.
     """
@@ -80,7 +127,7 @@ class Worker:
             done: Called for each shard when its files are in place.
 
         Raises:
-            MarError: The corpus changed, or the model returns a value that is not finite.
+            MarError: The model returns a value that is not finite.
         """
 
         def windows() -> Iterator[tuple[tuple[int, list[Entry]], list[str]]]:
@@ -96,7 +143,7 @@ class Worker:
                 text_digests([entry.document for entry in entries]),
                 vectors,
                 self.job.settings.precision,
-                {"digest": self.job.scan.shards[number], "record": self.job.record, **self.facts()},
+                {"record": self.job.record, **self.facts()},
             )
             trim()  # threads that free blocks of every size fragment the heap, by about 3 KB per document
             done(number)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SETTINGS = EncodeSettings(shard=16)
 
-#: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
+#: Of default vectors of these small models, whose weights are large.
 ATOL = 1e-4
 
 

@@ -1,8 +1,9 @@
-"""Resumed, extended and parallel runs of `encode_corpus` write the same bytes as a single run."""
+"""Resumed and parallel runs of `encode_corpus` write the same bytes as a single run."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,15 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
     assert folder.space == space_of(model)
     assert [shard["count"] for shard in folder.manifest["shards"]] == [16] * 6 + [4]
     folder.verify()
+
+
+def test_only_the_document_side_is_loaded(model: Path, corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    for folder in copy.glob("query_*"):
+        shutil.rmtree(folder)
+    expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
+    np.testing.assert_allclose(encode(copy, corpus, tmp_path / "v")[:], expected, atol=ATOL)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +110,6 @@ def test_stopped_and_started_again_it_gives_the_same_files(
     assert encoded == list(range(2, 7))
 
 
-@pytest.mark.parametrize("number", [36, 48])
-def test_appended_documents_give_the_folder_of_a_full_run(
-    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], number: int, monkeypatch: Any
-) -> None:
-    write(corpus, rows(number))
-    encode(model, corpus, tmp_path / "v")
-    write(corpus, rows(100))
-    encoded = counted(monkeypatch)
-
-    folder = encode(model, corpus, tmp_path / "v")
-
-    assert files(folder.path) == whole
-    assert encoded == list(range(number // 16, 7))
-
-
 def test_another_model_setting_or_corpus_is_refused(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:
@@ -127,16 +122,9 @@ def test_another_model_setting_or_corpus_is_refused(
     path.write_text(path.read_text().replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": 1e-05'))
     with pytest.raises(MarError, match="model: was"):
         encode(other, corpus, out)
-    changed = rows(100)
-    changed[20]["text"] = "发热"
-    for content, message in (
-        (changed, "document 'd20' was changed"),
-        ([rows(100)[1], rows(100)[0], *rows(100)[2:]], "document 'd0' was changed, moved"),
-        (rows(98), "document 'd98' was changed, moved or removed"),
-        (rows(48), "longer corpus"),
-    ):
+    for content in ([rows(100)[1], rows(100)[0], *rows(100)[2:]], rows(101)):
         write(corpus, content)
-        with pytest.raises(MarError, match=message):
+        with pytest.raises(MarError, match="corpus: was"):
             encode(model, corpus, out)
     assert files(out) == whole
 
@@ -152,7 +140,7 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
         encode(model, corpus, tmp_path / "w", EncodeSettings(dim=999))
     assert len(encode(model, corpus, tmp_path / "w")) == 100  # a failed start binds it to no settings
     write_vectors(tmp_path / "x", ["a"], np.ones((1, 4)))
-    with pytest.raises(MarError, match="another model or other settings"):
+    with pytest.raises(MarError, match="another model or corpus"):
         encode(model, corpus, tmp_path / "x")
     (tmp_path / "z").mkdir()
     with FileLock(tmp_path / "z" / ".lock"), pytest.raises(MarError, match="Another process"):
