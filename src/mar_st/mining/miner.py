@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,22 +41,11 @@ class Mined:
         counts: Numbers of triples, queries and documents; of those that the consistency filter left out; of
             negatives that were mined, filled up and labelled; and of queries with too few.
         candidates: Numbers of candidates, of dropped candidates by reason, and of hard negatives (`mined`).
-        scores: Mean score of positives and mined negatives, if scores were used.
     """
 
     triples: list[Triple]
     counts: dict[str, int]
     candidates: dict[str, int]
-    scores: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class _Known:
-    """Documents that are known of a query, by number, while the triples are read."""
-
-    positives: dict[int, None] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)
-    labelled: set[int] = field(default_factory=set)
 
 
 def mine(
@@ -123,7 +112,6 @@ class Miner:
         self.corpus = Texts([])
         self.questions: list[MinedQuery] = []
         self._instructions: list[str] = []
-        self._sums: Counter[str] = Counter()
         self._number(corpus)
 
     def run(self, *, show_progress: bool = True) -> Mined:
@@ -164,26 +152,26 @@ class Miner:
         size = max(int(numbers.max()) for numbers in places[: len(searched)] if len(numbers)) + 1
         self.corpus = texts.select(np.arange(size))
         own = np.where(places[-1] < size, places[-1], -1).tolist()
-        known = [_Known() for _ in range(query_count)]
-        documents, others = places[-2], iter(as_query.tolist())
+        own_positives: list[dict[int, None]] = [{} for _ in range(query_count)]
+        known: list[set[int]] = [set() for _ in range(query_count)]
+        labelled: list[set[int]] = [set() for _ in range(query_count)]
+        documents, asked = places[-2], iter(as_query.tolist())
         rows = zip(documents.tolist(), table.owners.tolist(), table.is_positive.tolist(), strict=True)
         for document, row, is_positive in rows:
             query = int(of_triple[row])
             if is_positive:
-                known[query].positives[document] = None
-                known[query].known.add(document)
-                other = next(others)
-                if (
-                    own[query] >= 0 and other < query_count
-                ):  # the query is a document: its positives' positive
-                    known[other].known.add(own[query])
+                own_positives[query][document] = None
+                known[query].add(document)
+                other = next(asked)
+                if own[query] >= 0 and other < query_count:  # the query answers its positive, too
+                    known[other].add(own[query])
             elif document < size:
-                known[query].labelled.add(document)
+                labelled[query].add(document)
         self.questions = [
-            MinedQuery(
-                text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
+            MinedQuery(text, tuple(answers), frozenset(answering), place, frozenset(others - answering))
+            for text, answers, answering, place, others in zip(
+                queries, own_positives, known, own, labelled, strict=True
             )
-            for text, one, place in zip(queries, known, own, strict=True)
         ]
 
     def _block(self, rows: range, dropped: Counter[str]) -> list[tuple[Picked, tuple[int, ...]]]:
@@ -214,10 +202,6 @@ class Miner:
             picked = Picked([])
             if self.rules.num_negatives and question.positives:
                 picked = picker.pick(question, own, known, dropped)
-            for name, documents in (("positives", question.positives), ("mined negatives", picked.mined)):
-                values = [known[document] for document in documents if document in known]
-                self._sums[name] += sum(values)  # type: ignore[assignment]
-                self._sums[f"{name} (number)"] += len(values)
             result.append((picked, question.positives))
         return result
 
@@ -259,7 +243,6 @@ class Miner:
         numbers = [len(one.mined) for one, positives in zip(picked, consistent, strict=True) if positives]
         few = [number for number in numbers if number < self.rules.num_negatives]
         dropped["mined"] = sum(len(one.mined) for one in picked)
-        sums = self._sums
         return Mined(
             triples,
             {
@@ -276,11 +259,6 @@ class Miner:
                 "triples without a negative": counts["empty"],
             },
             {name: dropped[name] for name in ("candidates", *REASONS, "mined")},
-            {
-                f"mean of {name}": sums[name] / sums[f"{name} (number)"]
-                for name in ("positives", "mined negatives")
-                if sums[f"{name} (number)"]
-            },
         )
 
 
@@ -345,7 +323,7 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
         write_text(part / TRIPLES_FILE, "".join(lines))
         manifest = {
             "settings": recorded, "counts": mined.counts, "candidates": mined.candidates,
-            "scores": mined.scores, "sha256": sha256(part / TRIPLES_FILE),
+            "sha256": sha256(part / TRIPLES_FILE),
         }  # fmt: skip
         write_json(part / MANIFEST, manifest)
     return manifest
@@ -356,13 +334,13 @@ def _retriever(name: str, settings: MineSettings) -> Retriever:
 
     kind, _, tokens = name.partition(":")
     if kind == "bm25":
-        return BM25(tokens or "char-bigram")  # type: ignore[arg-type]
-    return Dense(
+        return BM25(tokens or "char-bigram")
+    return Dense.open(
         name,
-        store=settings.store or store_root(settings.out),
+        settings.store or store_root(settings.out),
         prompt=settings.prompt,
         symmetric=settings.symmetric,
-        dtype=settings.dtype,
+        autocast=settings.dtype == "bfloat16",
         batch_size=settings.batch_size,
     )
 

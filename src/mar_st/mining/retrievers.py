@@ -5,8 +5,7 @@ All searches are exact. Documents of equal score are ranked by their place in th
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from sentence_transformers import SentenceTransformer
 
@@ -84,29 +84,25 @@ class BM25:
 
     Args:
         tokens: `char-bigram` or `jieba`.
-        k1: Saturation of term counts.
-        b: Weight of a document's length.
     """
 
-    def __init__(
-        self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = K1, b: float = B
-    ) -> None:
+    def __init__(self, tokens: str = "char-bigram") -> None:
         if tokens not in TOKENIZERS:
             raise MarError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
         self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
-        self.tokens, self.k1, self.b = tokens, k1, b
+        self.tokens = tokens
         self._index = BM25Index(())
         self._queries: Sequence[str] = ()
 
     def identity(self) -> dict[str, Any]:
         """Return its settings."""
-        return {"kind": "bm25", "tokens": self.tokens, "k1": self.k1, "b": self.b}
+        return {"kind": "bm25", "tokens": self.tokens, "k1": K1, "b": B}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Index the corpus."""
         tokenise = TOKENIZERS[self.tokens]
         self._queries = queries
-        self._index = BM25Index([tokenise(text) for text in corpus], k1=self.k1, b=self.b)
+        self._index = BM25Index([tokenise(text) for text in corpus])
 
     def search(self, rows: Sequence[int], k: int) -> Retrieved:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
@@ -135,65 +131,80 @@ class Dense:
     prompts. The score is the model's: cosine or dot product.
 
     Args:
-        model: A model, a folder or a Hub name.
-        store: Folder of the vectors (`teachers.store`), shared with other runs; default: kept in memory only.
-        prompt: Prefix of queries; default the model's own.
+        teacher: Encodes, and keeps the vectors.
+        name: Name in reports.
         symmetric: Encode documents as queries (paraphrases).
-        dtype: Dtype to compute in; `bfloat16` uses autocast.
-        batch_size: Texts per forward pass.
-        show_progress: Show a bar while encoding.
+
+    Raises:
+        MarError: The model compares by neither cosine nor dot product.
     """
 
-    def __init__(
-        self,
-        model: str | Path | SentenceTransformer,
-        *,
-        store: str | Path | None = None,
-        prompt: str | None = None,
-        symmetric: bool = False,
-        dtype: Literal["float32", "bfloat16"] = "float32",
-        batch_size: int = 64,
-        show_progress: bool = True,
-    ) -> None:
-        self.show_progress = show_progress
-        self.store, self.prompt, self.batch_size = store, prompt, batch_size
+    def __init__(self, teacher: ModelTeacher, name: str = "model", *, symmetric: bool = False) -> None:
+        similarity = teacher.model.similarity_fn_name
+        if similarity not in ("cosine", "dot"):
+            raise MarError(f"{name} compares by {similarity}; mining needs cosine or dot product.")
+        self.teacher, self.name, self.unit = teacher, name, similarity == "cosine"
         self.document_role: Side = "query" if symmetric else "document"
-        self.autocast = dtype == "bfloat16"
-        self.name = str(model) if isinstance(model, str | Path) else "model"
-        self._given = model
-        self._teacher: ModelTeacher | None = None
         self._queries: Any = None
-        self._loaded: list[torch.Tensor] = []
         self._documents: Any = None
+        self._loaded: list[torch.Tensor] = []
 
     @classmethod
-    def of_teacher(cls, teacher: ModelTeacher, *, symmetric: bool = False) -> Self:
-        """Return a retriever that encodes as a teacher does and uses its store of vectors.
+    def open(
+        cls,
+        model: str | SentenceTransformer,
+        store: Path,
+        *,
+        prompt: str | None = None,
+        symmetric: bool = False,
+        autocast: bool = False,
+        batch_size: int = 64,
+        show_progress: bool = True,
+    ) -> Self:
+        """Load a model.
 
         Args:
-            teacher: The teacher.
+            model: A folder or a Hub name, or a model.
+            store: Folder of the vectors (`teachers.store`), shared with other runs.
+            prompt: Prefix of queries; default the model's own.
             symmetric: Encode documents as queries (paraphrases).
+            autocast: Compute in bfloat16.
+            batch_size: Texts per forward pass.
+            show_progress: Show a bar while encoding.
         """
-        dense = cls(teacher.model, store=teacher.store.root, symmetric=symmetric)
-        dense._teacher = teacher
-        return dense
+        from mar_st.model.encoders import check_source  # lazy: sentence_transformers
+        from mar_st.teachers import ModelTeacher, RoleEncoding, TeacherStore  # lazy: transformers
+
+        name = model if isinstance(model, str) else "model"
+        if isinstance(model, str):
+            check_source(model, what="model")
+            model = open_model(model)
+        teacher = ModelTeacher.of_model(
+            model.eval(),
+            TeacherStore(store),
+            autocast=autocast,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
+        if prompt is not None:
+            teacher.asks["query"] = RoleEncoding("query", prompt)
+        return cls(teacher, name, symmetric=symmetric)
 
     def identity(self) -> dict[str, Any]:
         """Return weights, settings and prompts."""
-        teacher = self._open()
         return {
             "kind": "dense",
-            "query": teacher.identity("query"),
-            "document": teacher.identity(self.document_role),
-            "similarity": teacher.model.similarity_fn_name,
+            "query": self.teacher.identity("query"),
+            "document": self.teacher.identity(self.document_role),
+            "similarity": self.teacher.model.similarity_fn_name,
         }
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Encode queries and corpus, or read their vectors from the store."""
-        teacher = self._open()
-        unit = teacher.model.similarity_fn_name == "cosine"
-        self._queries = self._vectors(queries, "query", unit=unit)
-        self._documents = self._vectors(corpus, self.document_role, unit=unit)
+        asked = self.teacher.vectors(queries, "query")
+        documents = self.teacher.vectors(corpus, self.document_role)
+        self._queries = asked.cut(None, normalised=self.unit)
+        self._documents = documents.cut(None, normalised=self.unit)
         self._loaded = []
         if self._documents.shape[0] * self._documents.shape[1] * 4 <= MAX_MEMORY_BYTES:
             self._loaded = list(self._blocks())
@@ -203,7 +214,7 @@ class Dense:
         k = min(k, len(self._documents))
         ranked = np.empty((len(rows), 0), dtype=np.int64)
         scores = np.empty((len(rows), 0), dtype=np.float32)
-        queries = torch.from_numpy(self._queries[np.asarray(rows)]).to(self._open().model.device)
+        queries = torch.from_numpy(self._queries[np.asarray(rows)]).to(self.teacher.model.device)
         start = 0
         for block in self._blocks():
             places, values = _best_rows(queries @ block.T, k)
@@ -227,45 +238,7 @@ class Dense:
             return
         for start in range(0, len(self._documents), BLOCK_DOCUMENTS):
             block = torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS])
-            yield block.to(self._open().model.device)
-
-    def _open(self) -> ModelTeacher:
-        """Return the model, loaded at first use."""
-        if self._teacher is None:
-            from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-            from mar_st.teachers import ModelTeacher, RoleEncoding, TeacherStore  # lazy: transformers
-
-            model: Any = self._given
-            if isinstance(model, str | Path):
-                check_source(str(model), what="model")
-                model = open_model(model)
-            model.eval()
-            if model.similarity_fn_name not in ("cosine", "dot"):
-                raise MarError(
-                    f"{self.name} compares by {model.similarity_fn_name}; mining needs cosine or dot product."
-                )
-            teacher = ModelTeacher.of_model(
-                model,
-                TeacherStore(self.store or "."),
-                autocast=self.autocast,
-                batch_size=self.batch_size,
-                show_progress=self.show_progress,
-            )
-            if self.prompt is not None:
-                teacher.asks["query"] = RoleEncoding("query", self.prompt)
-            self._teacher = teacher
-        return self._teacher
-
-    def _vectors(self, texts: Sequence[str], role: Side, *, unit: bool) -> Any:
-        """Return the vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
-        teacher = self._open()
-        if self.store is not None:
-            vectors = teacher.vectors(texts, role)
-            return vectors.cut(None, normalised=True) if unit else vectors
-        encoded = teacher.encode(texts, role)
-        return (
-            encoded / np.maximum(np.linalg.norm(encoded, axis=1, keepdims=True), 1e-12) if unit else encoded
-        )
+            yield block.to(self.teacher.model.device)
 
 
 class CrossScorer:

@@ -33,8 +33,6 @@ REASONS = (
     "labelled negative",
     "before the window",
     "after the window",
-    "above max_score",
-    "below min_score",
     "within the margin",
     "within the relative margin",
     "near-duplicate",
@@ -67,12 +65,6 @@ class Rules(Settings):
         allow_inf_nan=False,
         description="The same distance as a share of the positive's score (NV-Retriever: 0.05).",
     )
-    max_score: float | None = Field(
-        None, allow_inf_nan=False, description="Maximum score of a negative; default: none."
-    )
-    min_score: float | None = Field(
-        None, allow_inf_nan=False, description="Minimum score of a negative; default: none."
-    )
     near_duplicate: float | None = Field(
         0.8,
         ge=0,
@@ -104,8 +96,6 @@ class Rules(Settings):
                 f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
                 f"num_negatives is {self.num_negatives}. Lower it, or widen the range"
             )
-        if self.min_score is not None and self.max_score is not None and self.min_score > self.max_score:
-            raise ValueError("min_score must not be above max_score")
         if (self.consistent or 0) > self.top:
             raise ValueError(f"consistent must be a rank from 1 to top ({self.top})")
         if not self.num_negatives and self.consistent is None:
@@ -120,8 +110,7 @@ class Rules(Settings):
     @property
     def uses_scores(self) -> bool:
         """Return True if a filter uses scores."""
-        bounds = (self.absolute_margin, self.relative_margin, self.max_score, self.min_score)
-        return any(bound is not None for bound in bounds)
+        return self.absolute_margin is not None or self.relative_margin is not None
 
 
 class MineSettings(Rules):
@@ -262,10 +251,12 @@ class Picker:
         known = {d for ranked in lists for d in ranked if d in question.known or d == question.own}
         candidates = known.union(*ranks)
         dropped["candidates"] += len(candidates)
-        limit = self._limit(question, scores)
+        # A query without a positive has no margin to keep.
+        positives = question.positives if rules.uses_scores else ()
+        lowest = min((scores[document] for document in positives), default=float("inf"))
         selected = []
         for document in sorted(candidates, key=lambda d: (-_fused(d, ranks), d)):
-            reason = self._reason(question, document, ranks, scores, limit)
+            reason = self._reason(question, document, ranks, scores, lowest)
             if reason is None:
                 selected.append(document)
             else:
@@ -280,13 +271,6 @@ class Picker:
         excluded = candidates | question.labelled
         missing = rules.num_negatives - len(selected) if rules.fill else 0
         return Picked(selected, self._fill(question, excluded, missing, rng))
-
-    def _limit(self, question: MinedQuery, scores: Mapping[int, float]) -> float:
-        """Return the score of the lowest positive; a query without one has no margin to keep."""
-        rules = self.rules
-        if rules.absolute_margin is None and rules.relative_margin is None:
-            return float("inf")
-        return min((scores[document] for document in question.positives), default=float("inf"))
 
     def _reason(
         self,
@@ -311,9 +295,12 @@ class Picker:
         if min(places) > last:
             return "after the window"
         if rules.uses_scores:
-            reason = _by_score(rules, scores[document], lowest)
-            if reason is not None:
-                return reason
+            score = scores[document]
+            if rules.absolute_margin is not None and score > lowest - rules.absolute_margin:
+                return "within the margin"
+            # The absolute value: with a negative score, the bound would be above the lowest positive.
+            if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):
+                return "within the relative margin"
         return "near-duplicate" if self._is_near(question, document) else None
 
     def _is_near(self, question: MinedQuery, document: int) -> bool:
@@ -350,16 +337,3 @@ def _fused(document: int, ranks: Sequence[Mapping[int, int]]) -> float:
     return sum(
         1 / (FUSION_CONSTANT + by_document[document]) for by_document in ranks if document in by_document
     )
-
-
-def _by_score(rules: Rules, score: float, lowest: float) -> str | None:
-    if rules.max_score is not None and score > rules.max_score:
-        return "above max_score"
-    if rules.min_score is not None and score < rules.min_score:
-        return "below min_score"
-    if rules.absolute_margin is not None and score > lowest - rules.absolute_margin:
-        return "within the margin"
-    # The absolute value: with a negative score, the bound would be above the lowest positive.
-    if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):
-        return "within the relative margin"
-    return None

@@ -346,7 +346,7 @@ class RecipeRun:
         autocast = settings.precision == "bf16"
         asked = teacher_vectors(model.eval(), settings.teacher_store(), entry, autocast=autocast)
         result = mine(
-            [Dense.of_teacher(asked.teacher, symmetric=entry.symmetric)],
+            [Dense(asked.teacher, symmetric=entry.symmetric)],
             source.triples,
             rules=Rules(
                 num_negatives=stage.negatives or 0,

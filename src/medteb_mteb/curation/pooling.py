@@ -43,7 +43,7 @@ class RetrieverSettings(StepSettings):
     """Options of a step that searches with embedding models."""
 
     store: Annotated[Path | None, Runtime()] = Field(
-        None, description="Folder that keeps the vectors of embedding models, common to all builds."
+        None, description="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."
     )
     batch_size: Annotated[int, Runtime()] = Field(64, ge=1, description="Texts per forward pass.")
 
@@ -110,12 +110,13 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
         MarError: The model does not exist.
     """
     from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
+    from mar_st.teachers import store_root  # lazy: torch
 
     if name == "bm25" or name.startswith("bm25:"):
-        return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")  # type: ignore[arg-type]
-    retriever = Dense(
+        return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")
+    retriever = Dense.open(
         model_source(name),
-        store=settings.store,
+        settings.store or store_root(settings.out),
         batch_size=settings.batch_size,
         show_progress=sys.stderr.isatty(),
     )

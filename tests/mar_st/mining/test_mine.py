@@ -152,8 +152,6 @@ def test_the_teacher_scores_for_the_margin(triples, documents, table):
             checked += 1
     assert checked > 20
     assert mined.triples != mine([table], triples, documents, rules=rules, show_progress=False).triples
-    values = [teacher.value(q, text) for q, texts in known.items() for text in texts]
-    assert mined.scores["mean of positives"] == pytest.approx(sum(values) / len(values))
 
 
 def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, table):

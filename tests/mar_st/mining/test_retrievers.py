@@ -75,8 +75,8 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
     expected = mar.similarity(
         mar.encode_queries(QUERIES, convert_to_tensor=True), mar.encode_corpus(corpus, convert_to_tensor=True)
     ).numpy()
-    for store in (None, tmp_path):
-        retriever = Dense(mar, store=store)
+    for store in (tmp_path / "a", tmp_path / "a"):
+        retriever = Dense.open(mar, store)
         retriever.prepare(QUERIES, corpus)
         retrieved = retriever.search([0, 3], 9)
         chosen = expected[[0, 3]]
@@ -90,7 +90,7 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
 
 def test_identity_follows_weights_and_options(mar, query_source, document_source, documents, tmp_path):
     def identity(model, **options):
-        return Dense(model, store=tmp_path, **options).identity()
+        return Dense.open(model, tmp_path, **options).identity()
 
     first = identity(mar)
     assert identity(mar) == first
@@ -100,18 +100,18 @@ def test_identity_follows_weights_and_options(mar, query_source, document_source
     other = MAR.from_encoders(query=query_source, document=document_source, dim=32, device="cpu")
     assert identity(other) != first  # the same architecture, other random weights
     calls = []
-    retriever = Dense(mar, store=tmp_path)
+    retriever = Dense.open(mar, tmp_path)
     retriever.prepare(QUERIES, documents)
-    again = Dense(mar, store=tmp_path)
-    again._open().encode = lambda *args: calls.append(args)
+    again = Dense.open(mar, tmp_path)
+    again.teacher.encode = lambda *args: calls.append(args)
     again.prepare(QUERIES, documents)
     assert not calls
     assert np.array_equal(again.search([0], 9).documents,
                           retriever.search([0], 9).documents)  # fmt: skip
 
 
-def test_symmetric_documents_are_encoded_as_queries(mar):
-    retriever = Dense(mar, symmetric=True)
+def test_symmetric_documents_are_encoded_as_queries(mar, tmp_path):
+    retriever = Dense.open(mar, tmp_path, symmetric=True)
     retriever.prepare(QUERIES, QUERIES)
     vectors = mar.encode_queries(QUERIES)
     every = np.arange(len(QUERIES))
@@ -120,10 +120,10 @@ def test_symmetric_documents_are_encoded_as_queries(mar):
     assert not np.allclose(scores, vectors @ mar.encode_corpus(QUERIES).T, atol=1e-2)
 
 
-def test_a_model_with_an_unsupported_distance_is_refused(mar):
+def test_a_model_with_an_unsupported_distance_is_refused(mar, tmp_path):
     mar.similarity_fn_name = "euclidean"
     with pytest.raises(match="compares by euclidean"):
-        Dense(mar).identity()
+        Dense.open(mar, tmp_path)
 
 
 class Judge:

@@ -66,13 +66,6 @@ def test_a_relative_margin_of_a_negative_score_goes_down_too():
     assert _pick(_question(0), [[0, 1, 2]], scores, relative_margin=0.1)[0].mined == [2]
 
 
-def test_candidates_outside_the_score_bounds_are_dropped():
-    scores = {0: 0.9, 1: 0.5, 2: 0.1}
-    picked, dropped = _pick(_question(), [[0, 1, 2]], scores, max_score=0.8, min_score=0.2)
-    assert picked.mined == [1]
-    assert (dropped["above max_score"], dropped["below min_score"]) == (1, 1)
-
-
 def test_near_duplicates_of_a_positive_or_the_query_are_dropped():
     assert near(grams(CORPUS[0]), grams(CORPUS[1]), 0.8)
     assert not near(grams(CORPUS[0]), grams(CORPUS[4]), 0.8)
@@ -99,7 +92,9 @@ def test_labelled_negatives_are_kept_or_candidates():
 
 def test_filling_up_takes_documents_that_were_not_retrieved():
     question = _question(0, own=1, labelled=frozenset({2}))
-    picked, _ = _pick(question, [[0, 3]], num_negatives=3, fill=True, max_score=0.0, scores={3: 1.0})
+    picked, _ = _pick(
+        question, [[0, 3]], num_negatives=3, fill=True, absolute_margin=0.5, scores={0: 1.0, 3: 1.0}
+    )
     assert picked.mined == []
     assert sorted(picked.filled) == [4, 5]  # there are no more
 
@@ -109,8 +104,7 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
     [
         {"range_min": -1}, {"range_min": 5, "range_max": 5}, {"range_max": 200},
         {"range_min": 1, "range_max": 5}, {"num_negatives": -1}, {"num_negatives": 0}, {"consistent": 101},
-        {"near_duplicate": 1.5}, {"min_score": 0.5, "max_score": 0.2}, {"absolute_margin": float("nan")},
-        {"max_score": float("inf")},
+        {"near_duplicate": 1.5}, {"absolute_margin": float("nan")},
     ],
 )  # fmt: skip
 def test_impossible_rules_are_refused(rules):
