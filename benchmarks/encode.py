@@ -225,7 +225,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         EncodeJob(str(folder), str(out), scan, settings, {"kernel": "torch"}, args.device),
         ShardReader(scan),
     )
-    worker.run(range(len(scan.shards)), lambda number: print(number, end="\r", file=sys.stderr))
+    worker.run(range(scan.shards), lambda number: print(number, end="\r", file=sys.stderr))
     seconds = time.perf_counter() - started
     return {
         "system": "mar encode", "documents": args.documents, "bytes": path.stat().st_size,

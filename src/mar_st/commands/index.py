@@ -23,7 +23,7 @@ class IndexBuild(Settings):
         description="Folder to write the index to, or milvus:PATH.db, or milvus:http://HOST:PORT."
     )
     corpus: str | None = Field(None, description="Corpus whose texts to store; default: the encoded corpus.")
-    kind: Literal["auto", "exact", "int8", "binary", "hnsw", "ivf-pq"] = Field(
+    kind: Literal["auto", "exact", "int8", "hnsw", "ivf-pq"] = Field(
         "auto", description="Kind of index; auto: exact for few vectors, hnsw for many."
     )
     recall: float = Field(0.95, gt=0, le=1, description="Recall@10 to reach, relative to exact search.")

@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
 from safetensors.numpy import save
 
-from mar_st.encode.settings import SHARD_ROWS, check_type
+from mar_st.encode.settings import SHARD_ROWS, VectorType
 from mar_st.errors import MarError
 from mar_st.files import finished, one_line, read_json, sha256, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from mar_st.encode.settings import VectorType
 
 MANIFEST, SHARDS = "manifest.json", "shards"
 FORMAT, VERSION = "mar-vectors", 1
@@ -31,7 +29,7 @@ FORMAT, VERSION = "mar-vectors", 1
 #: Columns of the Arrow file of a shard.
 _SCHEMA = pa.schema([("id", pa.string()), ("digest", pa.binary(16))])
 
-_NUMPY_TYPES = {"F32": "float32", "F16": "float16", "I8": "int8", "U8": "uint8"}
+_NUMPY_TYPES = {"F32": "float32", "F16": "float16", "I8": "int8"}
 
 
 class VectorFolder:
@@ -44,7 +42,7 @@ class VectorFolder:
         path: The folder.
         manifest: Content of `manifest.json`.
         dim: Number of dimensions of a vector.
-        dtype: Type of the stored vectors: float32, float16, int8 or binary.
+        dtype: Type of the stored vectors: float32, float16 or int8.
         normalised: True if the vectors have length 1.
         similarity: Similarity function of the model, `cosine` or `dot`.
         space: Digest of the document space (`mar_st.model.digest`), if it is known.
@@ -56,7 +54,8 @@ class VectorFolder:
         self.dim, self.dtype = int(settings["dim"]), str(settings["dtype"])
         self.normalised, self.similarity = bool(settings["normalised"]), str(settings["similarity"])
         self.space: str | None = manifest.get("space") or None
-        check_type(self.dtype, self.dim)
+        if self.dtype not in get_args(VectorType):
+            raise ValueError(f"vectors of type {self.dtype}")
         self._ends = np.cumsum([int(shard["count"]) for shard in manifest["shards"]], dtype=np.int64)
         self._open: dict[int, tuple[dict[str, np.ndarray], pa.Table]] = {}
 
@@ -147,9 +146,7 @@ class VectorFolder:
             path = shard_files(self.path, number)[0]
             tensors, table = _mapped(path), read_table(path.with_suffix(".arrow"))
             count = self.manifest["shards"][number]["count"]
-            expected: dict[str, tuple[int, ...]] = {
-                "vectors": (count, self.dim // 8 if self.dtype == "binary" else self.dim)
-            }
+            expected: dict[str, tuple[int, ...]] = {"vectors": (count, self.dim)}
             if self.dtype == "int8":
                 expected["scale"] = (count,)
             if {name: values.shape for name, values in tensors.items()} != expected or len(table) != count:
@@ -353,17 +350,16 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
 def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
     """Return vectors `(n, dim)` float32 converted to a storage type.
 
-    int8 is symmetric with one scale per vector, its largest absolute value divided by 127. A bit of binary is
-    1 if its dimension is above 0; the first dimension is the highest bit of the first byte (as in
-    `numpy.packbits` and sentence-transformers' `ubinary`).
+    int8 is symmetric with one scale per vector, its largest absolute value divided by 127.
 
     Returns:
-        `vectors` `(n, dim)`, for binary `(n, dim / 8)` uint8; for int8 also `scale` `(n,)` float32.
+        `vectors` `(n, dim)`; for int8 also `scale` `(n,)` float32.
 
     Raises:
         MarError: A value is not finite, or beyond the range of float16.
     """
-    check_type(dtype, vectors.shape[1])
+    if dtype not in get_args(VectorType):
+        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     with np.errstate(over="ignore"):  # reported below
         converted = vectors.astype("float16") if dtype == "float16" else vectors
@@ -377,18 +373,12 @@ def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
         scale = (np.abs(vectors).max(axis=1, initial=0.0) / 127).astype(np.float32)
         steps = vectors / np.where(scale > 0, scale, 1)[:, None]
         return {"vectors": np.rint(steps).clip(-127, 127).astype(np.int8), "scale": scale}
-    return {"vectors": np.packbits(vectors > 0, axis=1) if dtype == "binary" else converted}
+    return {"vectors": converted}
 
 
 def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
-    """Return some rows of stored vectors as float32 `(rows, dim)`.
-
-    Bits become plus or minus one over the square root of the dimension, so a vector has length 1.
-    """
+    """Return some rows of stored vectors as float32 `(rows, dim)`."""
     stored = tensors["vectors"][rows]
-    if dtype == "binary":
-        bits = np.unpackbits(stored, axis=1)
-        return (bits.astype(np.float32) * 2 - 1) / np.float32(np.sqrt(bits.shape[1]))
     if dtype == "int8":
         scaled: np.ndarray = stored.astype(np.float32) * tensors["scale"][rows][:, None]
         return scaled

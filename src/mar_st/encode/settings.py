@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from mar_st.errors import MarError
 from mar_st.options import Settings
 
-VectorType: TypeAlias = Literal["float32", "float16", "int8", "binary"]
+VectorType: TypeAlias = Literal["float32", "float16", "int8"]
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Executor: TypeAlias = Literal["local", "ray"]
 
@@ -37,20 +36,3 @@ class EncodeSettings(Settings):
         None, ge=1, description="Maximum number of tokens per document; default: the model's."
     )
     shard: int = Field(SHARD_ROWS, ge=1, description="Number of documents per shard.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        check_type(self.precision, self.dim)
-        return self
-
-
-def check_type(dtype: str, dim: int | None = None) -> None:
-    """Refuse an unknown type, and for binary a dimension that is not a multiple of 8.
-
-    Raises:
-        MarError: The type or the dimension is refused; the message says what fits.
-    """
-    if dtype not in get_args(VectorType):
-        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
-    if dim is not None and (dim < 1 or (dtype == "binary" and dim % 8)):
-        raise MarError(f"{dtype} vectors cannot have {dim} dimensions; binary takes multiples of 8.")

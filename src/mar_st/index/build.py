@@ -36,7 +36,6 @@ from mar_st.index.vectors import (
     Vectors,
     build_settings,
     build_vectors,
-    check_kind,
     unit,
 )
 from mar_st.index.words import build_words
@@ -77,8 +76,7 @@ def build_index(
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
-        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`; `auto`: `exact` for few vectors,
-            `hnsw` for many.
+        kind: `exact`, `hnsw`, `ivf-pq`, `int8`; `auto`: `exact` for few vectors, `hnsw` for many.
         params: Build settings of the kind (`mar_st.index.vectors.BUILD`).
         recall: Recall@10 that the search settings are tuned to reach.
         queries: Query vectors, `(n, dim)`, to measure recall with; default generated ones.
@@ -94,7 +92,6 @@ def build_index(
         MarError: An argument does not fit, or the folder already holds an index.
     """
     folder = _opened(vectors)
-    check_kind(kind, "auto")
     if folder.similarity not in ("cosine", "dot"):
         raise MarError(f"{folder.path} is compared by {folder.similarity}; an index takes cosine and dot.")
     if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -108,8 +107,7 @@ class FolderIndex(Index):
         ]
         # A list: looking up one number in it is faster than in an array.
         self._starts = [0, *accumulate(segment.count for segment in self.segments)]
-        self._masks: OrderedDict[Filter, list[Mask | None]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._filtered = lru_cache(_MAX_CACHED_FILTERS)(self._masks)
 
     @classmethod
     def connect(cls, target: str | Path) -> Self:
@@ -135,7 +133,7 @@ class FolderIndex(Index):
         """Search all segments and merge their best rows, as `Index.find`.
 
         Raises:
-            MarError: A setting is not a whole number from 1, or a score is not finite.
+            MarError: A setting is not a whole number from 1.
         """
         wanted = {**self.settings, **(settings or {})}
         if not all(type(value) is int and value >= 1 for value in wanted.values()):
@@ -145,8 +143,6 @@ class FolderIndex(Index):
             scores, rows = segment.index.search(vectors, k, wanted, mask=mask)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
-        if not np.isfinite(scores[rows >= 0]).all():
-            raise MarError(f"{self.name} returned scores that are not finite; it is damaged. Build it again.")
         return _scored(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
@@ -194,19 +190,10 @@ class FolderIndex(Index):
         """Return for each segment the rows that may be found; `None`: all."""
         if where is None:
             return [segment.mask for segment in self.segments]
-        typed = where.typed(self.fields)
-        with self._lock:
-            if typed in self._masks:
-                self._masks.move_to_end(typed)
-                return self._masks[typed]
-        masks: list[Mask | None] = [
-            Mask(segment.documents.mask(typed) & segment.alive) for segment in self.segments
-        ]
-        with self._lock:
-            self._masks[typed] = masks
-            while len(self._masks) > _MAX_CACHED_FILTERS:
-                self._masks.popitem(last=False)
-        return masks
+        return self._filtered(where.typed(self.fields))
+
+    def _masks(self, typed: Filter) -> list[Mask | None]:
+        return [Mask(segment.documents.mask(typed) & segment.alive) for segment in self.segments]
 
 
 def _scored(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:

@@ -5,9 +5,7 @@ metadata field a dynamic field `metadata_0`, `metadata_1`, ... (Milvus allows fe
 A property describes the collection as a manifest does. Words (BM25) are not indexed there, so hybrid search
 needs an index folder.
 
-A value of a filter never becomes part of an expression if the server accepts templates (Milvus 2.5): it is
-named, `id in {v0}`, and sent separately. For Milvus Lite and older servers it is written as a literal, in
-which every character that could end it is escaped.
+A value of a filter is written as a literal, in which every character that could end it is escaped.
 """
 
 from __future__ import annotations
@@ -100,28 +98,9 @@ def _is_lite(target: str) -> bool:
     return not target.removeprefix(MILVUS_PREFIX).startswith("http")
 
 
-class _Expression:
-    """An expression in Milvus' language, and its values.
-
-    Args:
-        templates: Whether the server supports templates.
-    """
-
-    def __init__(self, *, templates: bool) -> None:
-        self.templates, self.terms = templates, list[str]()
-        self.values: dict[str, Any] = {}
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of pymilvus' `search`, `query` and `delete`."""
-        return {"filter": " and ".join(self.terms), **({"filter_params": self.values} if self.values else {})}
-
-    def add(self, field: str, sign: str, value: Any) -> None:
-        """Add a condition on a field."""
-        written = f"{{v{len(self.values)}}}" if self.templates else _literal(value)
-        if self.templates:
-            self.values[f"v{len(self.values)}"] = value
-        self.terms.append(f"{field} {sign} {written}")
+def _condition(field: str, sign: str, value: Any) -> str:
+    """Return a condition in Milvus' language; `value` is one, or the several of `in`."""
+    return f"{field} {sign} {_literal(value)}"
 
 
 def _literal(given: Any) -> str:
@@ -229,9 +208,6 @@ class MilvusIndex(Index):
 
     def __init__(self, client: Any, collection: str, name: str) -> None:
         self.client, self.collection = client, collection
-        version = re.match(r"v?(\d+)\.(\d+)", str(client.get_server_version()))
-        newer = version is not None and (int(version[1]), int(version[2])) >= (2, 5)
-        self._templates = newer and not _is_lite(name)
         try:
             super().__init__(
                 name, json.loads(client.describe_collection(collection)["properties"][_PROPERTY])
@@ -272,14 +248,12 @@ class MilvusIndex(Index):
         wanted = {**self.settings, **(settings or {})}
         if "ef" in wanted:
             wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
-        passes = _Expression(templates=self._templates)
-        names = list(self.fields)
+        terms, names = list[str](), list(self.fields)
         for condition in () if where is None else where.typed(self.fields).conditions:
             field = f"metadata_{names.index(condition.field)}"
             if condition.any_of is not None:
-                passes.add(field, "in", list(condition.any_of))
-            for name, value in condition.bounds:
-                passes.add(field, BOUND_SIGNS[name], value)
+                terms.append(_condition(field, "in", list(condition.any_of)))
+            terms += [_condition(field, BOUND_SIGNS[name], value) for name, value in condition.bounds]
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
         for start in range(0, len(vectors), _BATCH):
@@ -288,7 +262,7 @@ class MilvusIndex(Index):
                     self.collection,
                     data=list(vectors[start : start + _BATCH]),
                     limit=k,
-                    **passes.arguments,
+                    filter=" and ".join(terms),
                     output_fields=["id"],
                     anns_field="vector",
                     search_params={"params": wanted},
@@ -335,7 +309,7 @@ class MilvusIndex(Index):
         names = list(dict.fromkeys(ids))
         for start in range(0, len(names), _BATCH):
             with _failures_of(self.name):
-                self.client.delete(self.collection, **self._named(names[start : start + _BATCH]))
+                self.client.delete(self.collection, filter=self._named(names[start : start + _BATCH]))
 
     def _found(self, ids: Sequence[str], fields: list[str]) -> list[dict[str, Any]]:
         """Return some fields of documents, also of those that others wrote a moment ago."""
@@ -344,16 +318,14 @@ class MilvusIndex(Index):
             selection = self._named(ids[start : start + _BATCH])
             with _failures_of(self.name):
                 rows += self.client.query(
-                    self.collection, **selection, output_fields=fields, consistency_level="Strong"
+                    self.collection, filter=selection, output_fields=fields, consistency_level="Strong"
                 )
         return rows
 
-    def _named(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Return arguments that select documents by id; pymilvus inserts its own `ids` unescaped."""
+    def _named(self, ids: Sequence[str]) -> str:
+        """Return the expression that selects documents by id; pymilvus inserts its own `ids` unescaped."""
         try:
             "".join(ids).encode()
         except UnicodeEncodeError as error:
             raise MarError(f"An id is not valid Unicode ({error}).") from error
-        expression = _Expression(templates=self._templates)
-        expression.add("id", "in", list(ids))
-        return expression.arguments
+        return _condition("id", "in", list(ids))

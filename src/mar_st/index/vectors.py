@@ -4,7 +4,6 @@
 | --- | --- | --- |
 | `exact` | all vectors, float32 | 4 dim |
 | `int8` | all vectors, one byte per dimension (scalar quantizer) | dim |
-| `binary` | all vectors, one bit per dimension | dim / 8 |
 | `hnsw` | neighbours in a graph (Malkov, Yashunin, 2018), float32 | 4 dim + 8.6 M |
 | `ivf-pq` | product codes in the nearest cells (Jégou, Douze, Schmid, 2011) | m + 8 |
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-VECTORS, INDEX, MEANS = "vectors.npy", "index.faiss", "means.npy"
+VECTORS, INDEX = "vectors.npy", "index.faiss"
 
 #: Vectors that are read at once.
 VECTORS_PER_READ = 8192
@@ -44,7 +43,6 @@ _MAX_TRAINING, _TRAINED_PER_CELL, _TRAINED_PER_CENTROID = 131_072, 64, 39
 BUILD: dict[str, dict[str, Any]] = {
     "exact": {},
     "int8": {},
-    "binary": {},
     "hnsw": {"M": 32, "efConstruction": 100},
     "ivf-pq": {"nlist": 0, "m": 0, "bits": 0},
 }
@@ -53,7 +51,6 @@ BUILD: dict[str, dict[str, Any]] = {
 LADDERS: dict[str, list[dict[str, int]]] = {
     "exact": [{}],
     "int8": [{"rescore": again} for again in (1, 2, 4, 8)],
-    "binary": [{"rescore": again} for again in (3, 5, 10, 20, 40, 80, 160)],
     "hnsw": [{"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)],
     "ivf-pq": [
         {"nprobe": probes, "rescore": again}
@@ -71,23 +68,14 @@ _FLOAT16_MAX = 65_504.0
 _SHORTEST = 1e-12
 
 
-def check_kind(kind: str, *more: str) -> None:
-    """Make sure that a kind exists.
-
-    Raises:
-        MarError: It does not.
-    """
-    if kind not in (*BUILD, *more):
-        raise MarError(f"Kinds of index are {', '.join((*BUILD, *more))}; got {kind!r}.")
-
-
 def build_settings(kind: str, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:
     """Return the complete build settings of a kind for `count` vectors of `dim` dimensions.
 
     Raises:
         MarError: A setting is unknown, or does not fit the vectors.
     """
-    check_kind(kind)
+    if kind not in BUILD:
+        raise MarError(f"Kinds of index are auto, {', '.join(BUILD)}; got {kind!r}.")
     unknown = sorted(set(given) - set(BUILD[kind]))
     if unknown:
         raise MarError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(BUILD[kind]) or 'none'}.")
@@ -187,25 +175,17 @@ def build_vectors(
         array.flush()
     if kind == "exact":
         return
-    index, means = _untrained(kind, params, source.dim), None
-    if kind == "binary":
-        means = source.sample(_MAX_TRAINING, 0).mean(axis=0, dtype=np.float64).astype(np.float32)
-        np.save(folder / MEANS, means)
-    elif not index.is_trained:
+    index = _untrained(kind, params, source.dim)
+    if not index.is_trained:
         training = source.sample(_MAX_TRAINING, 0)
         # A code has two centroids or more, so one vector alone is trained on twice.
         index.train(training if len(training) > 1 else np.repeat(training, 2, axis=0))
     for block in source.blocks(kind, progress=progress):
-        index.add(block if means is None else _bits(block, means))
-    try:
-        (faiss().write_index if means is None else faiss().write_index_binary)(index, str(folder / INDEX))
-    except RuntimeError as error:  # FAISS has one type for all errors
-        raise MarError(f"{folder / INDEX} cannot be written ({one_line(error)}). Free disk space.") from error
+        index.add(block)
+    faiss().write_index(index, str(folder / INDEX))
 
 
 def _untrained(kind: str, params: Mapping[str, Any], dim: int) -> Any:
-    if kind == "binary":
-        return faiss().IndexBinaryFlat(-(-dim // 8) * 8)
     factory = {
         "int8": "SQ8",
         "hnsw": f"HNSW{params.get('M')},Flat",
@@ -217,14 +197,6 @@ def _untrained(kind: str, params: Mapping[str, Any], dim: int) -> Any:
     if kind == "ivf-pq":
         index.cp.max_points_per_centroid = _TRAINED_PER_CELL
     return index
-
-
-def _bits(vectors: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Return one bit per dimension, set where the value is above its mean, `(n, dim / 8)` uint8.
-
-    Vectors of text encoders share a direction, so signs of uncentred values would carry little information.
-    """
-    return np.packbits(vectors > means, axis=1, bitorder="little")
 
 
 class VectorIndex:
@@ -247,10 +219,7 @@ class VectorIndex:
         self.kind = kind
         self._index: Any = None
         try:
-            if kind == "binary":
-                self._index = faiss().read_index_binary(str(folder / INDEX), faiss().IO_FLAG_MMAP_IFC)
-                self._means = load_array(folder / MEANS)
-            elif kind != "exact":
+            if kind != "exact":
                 self._index = faiss().read_index(str(folder / INDEX), faiss().IO_FLAG_MMAP_IFC)
             if kind == "hnsw":
                 storage = faiss().downcast_index(self._index.storage)
@@ -294,8 +263,7 @@ class VectorIndex:
         rescored = self.kind != "hnsw"  # a graph has the scores already
         count = min(total, k * wanted["rescore"] if rescored else k)
         params = self._parameters(count, mask, wanted)
-        given = _bits(queries, self._means) if self.kind == "binary" else queries
-        scores, rows = self._index.search(given, count, params=params)
+        scores, rows = self._index.search(queries, count, params=params)
         if rescored:
             scores, rows = flat.rescore(queries, self.vectors, rows, k)
         else:

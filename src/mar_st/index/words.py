@@ -135,8 +135,6 @@ class SegmentWords:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MarError(f"{folder / BM25} is damaged ({error}). Build the index again.") from error
         self.vocabulary = {str(word): place for place, word in enumerate(words)}
-        if len(self.starts) != len(words) + 1 or len(self.scores) != len(self.rows) != self.starts[-1]:
-            raise MarError(f"The files of {folder / BM25} do not belong together. Build the index again.")
 
     def columns(self, word: str) -> slice | None:
         """Return the places of a word's scores; `None` if no document holds it."""

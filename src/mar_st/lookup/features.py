@@ -21,6 +21,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from operator import add
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
@@ -28,7 +29,6 @@ from mar_st.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 #: File of the dictionary, a JSON list; beside `config.json` and `model.safetensors`.
 DICTIONARY = "features.json"
@@ -121,7 +121,7 @@ class Features:
 
 
 def saved_features(
-    place: str, config: Mapping[str, Any], dictionary: Path | None, table: tuple[int, ...] | None
+    place: str, config: Mapping[str, Any], dictionary: str | Path | None, table: tuple[int, ...]
 ) -> Features:
     """Return the dictionary and rules of a saved lookup encoder.
 
@@ -138,7 +138,9 @@ def saved_features(
         if dictionary is None:
             raise KeyError(DICTIONARY)
         lengths = (int(config["lengths"][0]), int(config["lengths"][1]))
-        features = Features(read_json(dictionary), lengths=lengths, max_length=int(config["max_length"]))
+        features = Features(
+            read_json(Path(dictionary)), lengths=lengths, max_length=int(config["max_length"])
+        )
         fits = table == (len(features), config["embedding_dimension"])
         if not fits or features.digest() != config["dictionary"]:
             raise MarError(f"{DICTIONARY}, config.json and the table {table} come from different encoders.")

@@ -77,11 +77,13 @@ def fit_lookup(
         MarError: Texts and vectors do not fit each other, hold values that are not finite, are too
             few to choose the ridge penalty, or no feature is frequent enough.
     """
-    target = _array(vectors, len(texts))
-    if (ridge is not None and ridge <= 0) or scale <= 0 or min(min_count, max_features) < 1:
+    if isinstance(vectors, torch.Tensor):
+        vectors = vectors.detach().float().cpu().numpy()
+    target = np.asarray(vectors, dtype=np.float32)
+    if target.ndim != 2 or len(target) != len(texts) or not np.isfinite(target).all():
         raise MarError(
-            "ridge (or None to choose one), scale, min_count and max_features are positive; got "
-            f"{ridge}, {scale}, {min_count} and {max_features}."
+            f"A lookup encoder is fitted to one finite vector per text; got {len(texts)} texts and an array "
+            f"of shape {target.shape}."
         )
     if ridge is None and len(set(texts)) < 20:
         raise MarError(
@@ -121,9 +123,10 @@ def dictionary(
     for text in texts:
         counts.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))
     # A lone surrogate cannot be saved as UTF-8.
-    selected = [
-        (name, count) for name, count in counts.items() if count >= min_count and not _has_surrogate(name)
-    ]
+    storable = {
+        name: count for name, count in counts.items() if name.encode(errors="ignore").decode() == name
+    }
+    selected = [(name, count) for name, count in storable.items() if count >= min_count]
     selected = sorted(selected, key=lambda entry: (-entry[1], entry[0]))[:max_features]
     if not selected:
         raise MarError(
@@ -202,19 +205,3 @@ def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, ba
         if errors[ridge] > min(errors.values()):
             break
     return min(errors, key=lambda ridge: errors[ridge])
-
-
-def _array(vectors: Any, texts: int) -> np.ndarray:
-    if isinstance(vectors, torch.Tensor):
-        vectors = vectors.detach().float().cpu().numpy()
-    array = np.asarray(vectors, dtype=np.float32)
-    if array.ndim != 2 or len(array) != texts or not np.isfinite(array).all():
-        raise MarError(
-            f"A lookup encoder is fitted to one finite vector per text; got {texts} texts and an array of "
-            f"shape {array.shape}."
-        )
-    return array
-
-
-def _has_surrogate(name: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in name)

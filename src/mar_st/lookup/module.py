@@ -150,7 +150,7 @@ class LookupEncoder(InputModule):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
-        """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]` (`"torch_dtype"`).
+        """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]`.
 
         Raises:
             MarError: A file is missing or damaged, or the files do not fit each other.
@@ -159,35 +159,20 @@ class LookupEncoder(InputModule):
         hub = {name: kwargs[name] for name in names if name in kwargs} | {"subfolder": subfolder}
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
-        dictionary_path = None if dictionary is None else Path(dictionary)
         try:
             config = cls.load_config(model_name_or_path, **hub)
             weights = cls.load_torch_weights(model_name_or_path, **hub)
-        except ValueError as error:
+            table = weights["embedding.weight"]
+            features = saved_features(place, config, dictionary, tuple(table.shape))
+            module = cls(features, config["embedding_dimension"]).to(table.dtype)
+            module.load_state_dict(weights)
+        except (ValueError, KeyError, RuntimeError) as error:
+            if isinstance(error, MarError):
+                raise
             raise MarError(f"{place} cannot be read ({error}); copy the encoder again.") from error
-        shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
-        features = saved_features(place, config, dictionary_path, shape)
-        module = cls(features, config["embedding_dimension"])
-        _check_weights(place, weights, module.state_dict())
-        options = kwargs.get("model_kwargs") or {}
-        dtype = options.get("dtype") or options.get("torch_dtype")
-        module.to(weights["embedding.weight"].dtype if dtype in (None, "auto") else _dtype(dtype))
-        module.load_state_dict(weights)
-        return module
-
-
-def _check_weights(place: str, weights: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    """Refuse saved weights that are missing, of another form or not finite."""
-    for name, own in expected.items():
-        saved = weights.get(name)
-        fits = saved is not None and saved.shape == own.shape and saved.is_floating_point()
-        if saved is None or not fits or not torch.isfinite(saved).all():
-            raise MarError(
-                f"The weights of {place} are damaged: {name} should be finite floats {tuple(own.shape)}. "
-                "Copy the encoder again."
-            )
-
-
-def _dtype(value: Any) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, value) if isinstance(value, str) else value
-    return dtype
+        if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
+            raise MarError(f"{place} holds weights that are not finite; copy the encoder again.")
+        dtype = (kwargs.get("model_kwargs") or {}).get("dtype", "auto")
+        if dtype == "auto":
+            return module
+        return module.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)

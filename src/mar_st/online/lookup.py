@@ -150,18 +150,15 @@ class NumpyLookupEncoder:
                 weights = {key: file.get_tensor(key) for key in sorted(file.keys())}
         except (SafetensorError, OSError) as error:
             raise EncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
-        table, dictionary = weights.get("embedding.weight"), place / DICTIONARY
-        features = saved_features(
-            str(place),
-            config,
-            dictionary if dictionary.is_file() else None,
-            None if table is None else table.shape,
-        )
+        if "embedding.weight" not in weights:
+            raise EncoderError(f"{place} holds no table of vectors; copy the encoder again.")
+        table = weights["embedding.weight"]
+        features = saved_features(str(place), config, place / DICTIONARY, table.shape)
         parts = {
             "weights": weights["weight"].astype(np.float32),
             "bias": weights["bias"].astype(np.float32),
             "scales": np.ones(len(features), dtype=np.float32),
-            "table": weights["embedding.weight"],
+            "table": table,
         }
         identity = model_digest(folder, route=name or "query")
         return cls(

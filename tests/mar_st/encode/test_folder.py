@@ -16,7 +16,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Largest error of a value by form; bits keep the direction alone.
+#: Largest error of a value by form.
 TOLERANCE = {"float32": 0.0, "float16": 5e-4, "int8": 1 / 254}
 
 
@@ -56,20 +56,7 @@ def test_written_vectors_are_read_back(tmp_path: Path, dtype: Any) -> None:
             folder[rows]
 
 
-def test_binary_vectors_keep_the_signs(tmp_path: Path) -> None:
-    folder = write_vectors(tmp_path / "v", ids(), vectors(), dtype="binary", shard=20)
-    np.testing.assert_array_equal(folder[:] > 0, vectors() > 0)
-    np.testing.assert_allclose(np.linalg.norm(folder[:], axis=1), 1, atol=1e-6)
-    with pytest.raises(MarError, match="multiples of 8"):
-        write_vectors(tmp_path / "w", ids(), vectors(dim=12), dtype="binary")
-
-
-def test_codes_are_those_of_sentence_transformers_and_of_symmetric_int8() -> None:
-    from sentence_transformers.util import quantize_embeddings
-
-    np.testing.assert_array_equal(
-        pack(vectors(), "binary")["vectors"], quantize_embeddings(vectors(), "ubinary")
-    )
+def test_codes_are_those_of_symmetric_int8() -> None:
     coded = pack(vectors(), "int8")
     assert (np.abs(coded["vectors"]).max(axis=1) == 127).all()
     np.testing.assert_allclose(coded["scale"], np.abs(vectors()).max(axis=1) / 127, rtol=1e-6)

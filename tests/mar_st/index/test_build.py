@@ -80,7 +80,7 @@ def test_vectors_k_and_settings_that_do_not_fit_are_refused(index, library):
         index.search(library.queries, where={"colour": 1})
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8", "binary"])
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8"])
 def test_every_kind_is_tuned_to_the_recall(library, tmp_path, kind):
     manifest = built(library, tmp_path / "index", kind=kind, recall=0.97, queries=library.queries, bm25=False)
     opened = Index.open(tmp_path / "index")

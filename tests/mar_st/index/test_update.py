@@ -73,7 +73,7 @@ def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
     assert {hit.id for hit in Searcher(compacted).search_words(["高血压怎么办"], 2000)[0]} == words
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8", "binary"])
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8"])
 def test_every_kind_takes_changes(library, tmp_path, kind):
     out = indexed(library, tmp_path / "index", kind=kind, recall=0.99, bm25=False)
     more = part(tmp_path / "more", range(1200, 1300))

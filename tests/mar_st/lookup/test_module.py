@@ -142,10 +142,10 @@ def test_damaged_or_mixed_files_are_one_error(fitted, tmp_path):
     path = tmp_path / "model.safetensors"
     weights = load_file(path)
     save_file({**weights, "bias": weights["bias"][:1].clone()}, path)
-    with pytest.raises(MarError, match="bias should be finite floats"):
+    with pytest.raises(MarError, match="size mismatch for bias"):
         LookupEncoder.load(str(tmp_path))
     save_file({**weights, "bias": torch.full_like(weights["bias"], torch.nan)}, path)
-    with pytest.raises(MarError, match="bias should be finite floats"):
+    with pytest.raises(MarError, match="not finite"):
         LookupEncoder.load(str(tmp_path))
     save_file(weights, path)
     names = json.loads((tmp_path / "features.json").read_text(encoding="utf-8"))
@@ -153,9 +153,3 @@ def test_damaged_or_mixed_files_are_one_error(fitted, tmp_path):
         (tmp_path / "features.json").write_text(json.dumps(other), encoding="utf-8")
         with pytest.raises(MarError, match="is damaged"):
             LookupEncoder.load(str(tmp_path))
-
-
-def test_torch_dtype_is_another_name_for_dtype(fitted, tmp_path):
-    fitted.save(str(tmp_path))
-    loaded = LookupEncoder.load(str(tmp_path), model_kwargs={"torch_dtype": torch.float16})
-    assert loaded.embedding.weight.dtype == torch.float16
