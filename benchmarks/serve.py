@@ -57,9 +57,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--connections", type=int, default=128)
-    parser.add_argument(
-        "--max-connections", type=int, default=4096, help="of the server; the overload holds up to 4,000"
-    )
     parser.add_argument("--timeout", type=float, default=10)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--hybrid", action="store_true")
@@ -253,7 +250,7 @@ class Server:
 
     def __init__(self, index: str, encoder: str, arguments: argparse.Namespace) -> None:
         command = [sys.executable, "-m", "mar_st.cli", "serve", index, "--encoder", encoder, "--port", "0"]
-        command += ["--timeout", str(arguments.timeout), "--max-connections", str(arguments.max_connections)]
+        command += ["--timeout", str(arguments.timeout)]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE, text=True,

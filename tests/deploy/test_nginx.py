@@ -26,7 +26,7 @@ def asks(tmp_path, monkeypatch):
     if NGINX is None or OPENSSL is None:
         pytest.skip("this machine has no nginx or no openssl")
     monkeypatch.setenv("MAR_API_KEYS", KEY)
-    server = Server(make_index(tmp_path / "index"), allow_host=[NAME])
+    server = Server(make_index(tmp_path / "index"))
     subprocess.run(
         [OPENSSL, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={NAME}",
          "-keyout", str(tmp_path / "privkey.pem"), "-out", str(tmp_path / "fullchain.pem")],

@@ -18,31 +18,23 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from mar_st.errors import MarError
-from mar_st.serve.engine import Encoding, Generations
+from mar_st.serve.engine import Generations
 from mar_st.serve.guard import RELOAD, ApiError, Guard, as_json, bad, explain
 from mar_st.serve.metrics import Metrics
-from mar_st.serve.schemas import (
-    DocumentResponse,
-    EmbeddingsRequest,
-    EmbeddingsResponse,
-    ErrorResponse,
-    SearchRequest,
-    SearchResponse,
-)
+from mar_st.serve.schemas import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- fastapi reads it
 from mar_st.serve.settings import Keys, ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mar_st.index import Searcher
-    from mar_st.online import QueryEncoder
     from mar_st.serve.engine import Engine
 
 #: Logger of query texts; used only with `log_queries`.
 QUERY_LOG = logging.getLogger("mar_st.serve.queries")
 
-#: Suffix of the model's name for documents.
-DOCUMENT_SUFFIX = "-document"
+#: Most hits of a search, and most texts of a request.
+MAX_HITS, MAX_TEXTS = 1000, 256
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
@@ -60,18 +52,12 @@ _PAGE_HEADERS = {
 _PUBLIC = ["/", "/page.js", "/texts.js", "/page.css", "/openapi.json", "/healthz", "/readyz"]
 
 
-def create_app(
-    settings: ServeSettings | None = None,
-    *,
-    searcher: Searcher | None = None,
-    documents: QueryEncoder | None = None,
-) -> FastAPI:
+def create_app(settings: ServeSettings | None = None, *, searcher: Searcher | None = None) -> FastAPI:
     """Return the server as an ASGI application.
 
     Args:
         settings: Index, models, limits and keys; `port` has no effect here.
         searcher: An open searcher in place of the settings' index; it cannot be reloaded.
-        documents: Encodes documents, in place of the settings' document encoder.
 
     Raises:
         MarError: The index or an encoder cannot be opened, or they do not match.
@@ -81,13 +67,7 @@ def create_app(
         raise MarError("The server needs an index: give settings with one, or an open searcher.")
     keys, metrics = Keys(settings.api_keys), Metrics()
     generations = Generations(settings, keys, metrics, searcher)
-    if documents is None and settings.document_encoder is not None:
-        from mar_st.online.torch_encoder import TorchEncoder  # lazy: torch
-
-        documents = TorchEncoder.open(settings.document_encoder, side="document")
-    if documents is not None:
-        _check_documents(documents, generations.engine)
-    server = _Server(settings, generations, documents, metrics)
+    server = _Server(settings, generations, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -100,12 +80,23 @@ def create_app(
     app = FastAPI(
         title="MAR search", version=version("medteb"), docs_url=None, redoc_url=None, lifespan=lifespan,
         redirect_slashes=False, telemetry={"tracing": False, "metrics": False, "logs": False},
-        responses={"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}},
+        responses={"4XX": {"description": "The request was refused: `error` says why."}},
     )  # fmt: skip
     app.state.generations, app.state.metrics = generations, metrics
     for error in (HTTPException, RequestValidationError):
         app.add_exception_handler(error, explain)
-    _add_endpoints(app, server)
+    for method, path, endpoint, summary in (
+        ("POST", "/search", server.search, "Search the index"),
+        ("GET", "/document", server.document, "Return one document of the index"),
+        ("POST", "/v1/embeddings", server.embeddings, "Encode texts"),
+        ("GET", "/v1/models", server.models, "List the models"),
+        ("GET", "/info", server.info, "Describe the index and the limits"),
+        ("POST", RELOAD, server.reload, "Read the keys and open the index again"),
+        ("GET", "/healthz", server.health, "Say that the server runs"),
+        ("GET", "/readyz", server.ready, "Say whether the server takes requests"),
+        ("GET", "/metrics", server.show_metrics, "Return Prometheus metrics"),
+    ):
+        app.add_api_route(path, endpoint, methods=[method], summary=summary, response_model=None)
     _add_page(app)
     paths = [getattr(route, "path", "") for route in app.routes]
     app.add_middleware(Guard, settings=settings, keys=keys, metrics=metrics, public=_PUBLIC, paths=paths)
@@ -115,15 +106,8 @@ def create_app(
 class _Server:
     """What the endpoints do."""
 
-    def __init__(
-        self,
-        settings: ServeSettings,
-        generations: Generations,
-        documents: QueryEncoder | None,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, settings: ServeSettings, generations: Generations, metrics: Metrics) -> None:
         self.settings, self.generations, self.metrics = settings, generations, metrics
-        self.documents = None if documents is None else Encoding(documents, settings, metrics)
         self.stopping = False
         engine = generations.engine
         source = settings.encoder or (engine.index.model if settings.query_encoder else None)
@@ -139,8 +123,8 @@ class _Server:
         started, engine = time.monotonic(), self.engine
         deadline = started + self.settings.timeout
         for name, value in (("k", body.k), ("rerank", body.rerank)):
-            if value > self.settings.max_k:
-                raise bad(f"{name!r} must be at most {self.settings.max_k}.", name)
+            if value > MAX_HITS:
+                raise bad(f"{name!r} must be at most {MAX_HITS}.", name)
         if body.hybrid and not engine.index.has_words:
             raise bad("This index has no BM25, so 'hybrid' is not possible.", "hybrid", "no_bm25")
         if body.rerank and engine.searcher.reranker is None:
@@ -188,14 +172,18 @@ class _Server:
         """Encode texts as OpenAI's endpoint does."""
         deadline = time.monotonic() + self.settings.timeout
         texts = [body.input] if isinstance(body.input, str) else body.input
-        if len(texts) > self.settings.max_texts:
-            raise bad(f"'input' may have {self.settings.max_texts} texts.", "input", "too_many_texts")
-        encoding = self._encoding(body)
+        if len(texts) > MAX_TEXTS:
+            raise bad(f"'input' may have {MAX_TEXTS} texts.", "input", "too_many_texts")
+        if body.model not in (None, self.name):
+            raise ApiError(404, "model_not_found", f"This server has the model {self.name}.", "model")
+        encoding = self.engine.encoding
+        if encoding is None:
+            raise bad("This server has no query encoder.", "model", "no_query_encoder")
         dim = encoding.encoder.dim
         if body.dimensions is not None and body.dimensions > dim:
             raise bad(f"'dimensions' must be at most {dim}.", "dimensions")
         texts, used, _ = await encoding.checked(texts, "input", truncate=body.truncate)
-        if self.settings.log_queries and encoding is not self.documents:
+        if self.settings.log_queries:
             QUERY_LOG.info("%s", orjson.dumps({"input": texts}).decode())
         vectors = await encoding.encode(texts, deadline)
         if body.dimensions is not None and body.dimensions < dim:
@@ -210,39 +198,11 @@ class _Server:
         content = {"object": "list", "data": data, "model": body.model or self.name, "usage": usage}
         return await asyncio.to_thread(as_json, content)
 
-    def _encoding(self, body: EmbeddingsRequest) -> Encoding:
-        """Return the encoder of a request, by its model and its `input_type`."""
-        side = body.input_type or "query"
-        if body.model == self.name + DOCUMENT_SUFFIX:
-            if body.input_type == "query":
-                raise bad(f"{body.model!r} encodes documents. Send queries to {self.name!r}.", "input_type")
-            side = "document"
-        elif body.model not in (None, self.name):
-            names = ", ".join(entry["id"] for entry in self._models())
-            raise ApiError(404, "model_not_found", f"This server has the models {names}.", "model")
-        encoding = self.documents if side == "document" else self.engine.encoding
-        if encoding is None:
-            raise bad(
-                f"This server has no {side} encoder; start it with "
-                f"{'--document-encoder' if side == 'document' else '--encoder'}.",
-                "input_type" if body.input_type else "model",
-                f"no_{side}_encoder",
-            )
-        return encoding
-
-    def _models(self) -> list[dict[str, Any]]:
-        """Return the entries of the models that answer."""
-        common = {"object": "model", "created": 0, "owned_by": "medteb"}
-        entries = []
-        if self.engine.encoding is not None:
-            entries.append({"id": self.name, **common, "query_encoder": self.engine.query})
-        if self.documents is not None:
-            entries.append({"id": self.name + DOCUMENT_SUFFIX, **common})
-        return entries
-
     async def models(self) -> Response:
         """List the models."""
-        return as_json({"object": "list", "data": self._models()})
+        entry = {"id": self.name, "object": "model", "created": 0, "owned_by": "medteb"}
+        entries = [] if self.engine.encoding is None else [{**entry, "query_encoder": self.engine.query}]
+        return as_json({"object": "list", "data": entries})
 
     async def reload(self) -> Response:
         """Read the keys and open the index again."""
@@ -267,8 +227,7 @@ class _Server:
 
     async def info(self) -> Response:
         """Describe the index and the limits of requests."""
-        engine, settings = self.engine, self.settings
-        sides = {"query": engine.encoding, "document": self.documents}
+        engine = self.engine
         return as_json(
             {
                 "model": self.name,
@@ -280,27 +239,11 @@ class _Server:
                 "hybrid": engine.index.has_words,
                 "rerank": engine.searcher.reranker is not None,
                 "texts": engine.index.has_texts,
-                "input_types": [side for side, encoding in sides.items() if encoding is not None],
-                "max_k": settings.max_k,
-                "max_texts": settings.max_texts,
+                "max_k": MAX_HITS,
+                "max_texts": MAX_TEXTS,
                 "generation": self.generations.number,
             }
         )
-
-
-def _add_endpoints(app: FastAPI, server: _Server) -> None:
-    def add(method: str, path: str, endpoint: Any, summary: str, response: Any = None) -> None:
-        app.add_api_route(path, endpoint, methods=[method], summary=summary, response_model=response)
-
-    add("POST", "/search", server.search, "Search the index", SearchResponse)
-    add("GET", "/document", server.document, "Return one document of the index", DocumentResponse)
-    add("POST", "/v1/embeddings", server.embeddings, "Encode texts", EmbeddingsResponse)
-    add("GET", "/v1/models", server.models, "List the models")
-    add("GET", "/info", server.info, "Describe the index and the limits")
-    add("POST", RELOAD, server.reload, "Read the keys and open the index again")
-    add("GET", "/healthz", server.health, "Say that the server runs")
-    add("GET", "/readyz", server.ready, "Say whether the server takes requests")
-    add("GET", "/metrics", server.show_metrics, "Return Prometheus metrics")
 
 
 def _add_page(app: FastAPI) -> None:
@@ -313,18 +256,6 @@ def _add_page(app: FastAPI) -> None:
 
         path = "/" if file.name == "index.html" else f"/{file.name}"
         app.add_route(path, show)
-
-
-def _check_documents(documents: QueryEncoder, engine: Engine) -> None:
-    """Check that documents are encoded into the space of the index."""
-    index = engine.index
-    other = documents.space and index.space and documents.space != index.space
-    if other or documents.dim < index.dim:
-        raise MarError(
-            f"The document encoder gives {documents.dim} dimensions of the space {documents.space}, the "
-            f"index {index.name} has {index.dim} of {index.space}. Give --document-encoder the model that "
-            "encoded its documents."
-        )
 
 
 def _ms(seconds: float) -> float:

@@ -32,6 +32,9 @@ SMALL_HITS = 100
 #: Maximum characters per token. Longer texts are cut or refused before their tokens are counted.
 CHARACTERS_PER_TOKEN = 16
 
+#: Maximum tokens of the texts of a request.
+MAX_TOKENS = 65_536
+
 #: Seconds between two looks at the folder of the index.
 WATCH_SECONDS = 1.0
 
@@ -53,13 +56,8 @@ class Encoding:
     """An encoder with its queue."""
 
     def __init__(self, encoder: QueryEncoder, settings: ServeSettings, metrics: Metrics) -> None:
-        self.encoder, self._max_tokens = encoder, settings.max_tokens
-        self.batcher = MicroBatcher(
-            encoder,
-            max_tokens=settings.batch_tokens,
-            max_queue=settings.max_queue,
-            observe=metrics.observer("encode"),
-        )
+        self.encoder = encoder
+        self.batcher = MicroBatcher(encoder, max_queue=settings.max_queue, observe=metrics.observer("encode"))
         #: Tokens of an empty text: the prompt and the special tokens.
         self._overhead = encoder.count_tokens([""])[0]
         for size in (1, 4, 16):  # first callers do not wait for the runtime
@@ -101,8 +99,8 @@ class Encoding:
                 "text_too_long",
             )
         used = sum(min(count, limit) for count in counts)
-        if used > self._max_tokens:
-            raise bad(f"{field!r} may have {self._max_tokens} tokens in all.", field, "too_many_tokens")
+        if used > MAX_TOKENS:
+            raise bad(f"{field!r} may have {MAX_TOKENS} tokens in all.", field, "too_many_tokens")
         return parts, used, max(counts) > limit
 
 
@@ -212,9 +210,7 @@ class Generations:
         if before is not None and before.stamps[1] == stamps[1]:
             encoding = before.encoding
         elif source is not None:
-            encoder = load_query_encoder(
-                source, backend=settings.backend, threads=settings.threads, query=settings.query_encoder
-            )
+            encoder = load_query_encoder(source, query=settings.query_encoder)
             encoding = Encoding(encoder, settings, self.metrics)
         if before is not None and before.stamps[2] == stamps[2]:
             reranker = before.searcher.reranker

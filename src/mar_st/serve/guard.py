@@ -8,6 +8,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import orjson
 from fastapi import Response
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed, QueueFull
-from mar_st.serve.settings import allowed_hosts, host_name
+from mar_st.serve.settings import allowed_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -149,12 +150,8 @@ class Guard:
             ApiError: The host, the key, the size or the type of the body is not accepted.
         """
         headers, path = dict(scope["headers"]), scope["path"]
-        if self.hosts is not None and host_name(headers.get(b"host", b"")) not in self.hosts:
-            raise ApiError(
-                400,
-                "unknown_host",
-                "This server does not answer to that Host. Start it with --allow-host NAME.",
-            )
+        if self.hosts is not None and _host_name(headers.get(b"host", b"")) not in self.hosts:
+            raise ApiError(400, "unknown_host", "Without API keys this server answers to localhost only.")
         if path == RELOAD and not self.keys:
             raise ApiError(403, "no_api_keys", "This path needs a server that was started with API keys.")
         if self.keys and path not in self.public and not self.keys.admit(headers):
@@ -209,3 +206,11 @@ def _invalid(error: RequestValidationError) -> ApiError:
 async def explain(_: object, error: Exception) -> Response:
     """Leave an error to the guard; in the place of FastAPI's own handlers."""
     raise error
+
+
+def _host_name(header: bytes) -> str | None:
+    """Return the name or address in a `Host` header, without its port; `None` if it is invalid."""
+    try:
+        return urlsplit(f"//{header.decode('latin-1')}").hostname
+    except ValueError:
+        return None

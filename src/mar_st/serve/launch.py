@@ -28,6 +28,9 @@ SAMPLE_MODEL = "mar-zh"
 #: 5 ms, every answer would wait that long while the index is searched.
 SWITCH_SECONDS = 0.0005
 
+#: Open connections; more get status 503.
+MAX_CONNECTIONS = 4096
+
 
 def launch(settings: ServeSettings) -> None:
     """Serve until SIGINT or SIGTERM; SIGHUP reopens the index.
@@ -38,12 +41,8 @@ def launch(settings: ServeSettings) -> None:
         MarError: The index or an encoder cannot be opened.
     """
     allowed_hosts(settings, Keys(settings.api_keys))  # before anything is opened
-    for name in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # uvicorn raises the former two again at its end
-        signal.signal(name, lambda *_: None)
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda *_: None)  # uvicorn raises the first two again at its end
     sys.setswitchinterval(SWITCH_SECONDS)
     if settings.index is None:
         settings = settings.model_copy(
@@ -60,7 +59,7 @@ def launch(settings: ServeSettings) -> None:
         proxy_headers=False,
         lifespan="on",
         backlog=4096,
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=60,
         timeout_graceful_shutdown=math.ceil(settings.timeout),
     )

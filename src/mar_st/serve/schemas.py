@@ -1,4 +1,4 @@
-"""Requests and responses; responses are written without these models, which describe them."""
+"""Bodies of requests."""
 
 from __future__ import annotations
 
@@ -51,12 +51,7 @@ class EmbeddingsRequest(_Request):
     input: Text | Annotated[list[Text], Field(min_length=1)] = Field(
         description="One text or several. Send no token ids: they belong to another tokenizer."
     )
-    model: str | None = Field(
-        None, description="Name of the model; see `/v1/models`. `NAME-document` encodes documents."
-    )
-    input_type: Literal["query", "document"] | None = Field(
-        None, description="`document` needs a server that was started with a document encoder."
-    )
+    model: str | None = Field(None, description="Name of the model; see `/v1/models`.")
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 is of little-endian float32 values."
     )
@@ -67,86 +62,3 @@ class EmbeddingsRequest(_Request):
         False, description="Cut texts that are too long for the model instead of refusing them."
     )
     user: str | None = Field(None, description="Ignored.")
-
-
-class Leg(BaseModel):
-    """Rank and score of a hit in one leg of a search (`dense`, `bm25`, `rerank`)."""
-
-    rank: int
-    score: float
-
-
-class SearchHit(BaseModel):
-    """One document of a search response."""
-
-    id: str
-    score: float
-    rank: int
-    title: str
-    snippet: str
-    metadata: dict[str, Any]
-    legs: dict[str, Leg]
-
-
-class Timing(BaseModel):
-    """Milliseconds; `encode_ms` includes the time in the queue."""
-
-    encode_ms: float
-    search_ms: float
-    total_ms: float
-
-
-class SearchResponse(BaseModel):
-    """Response of `/search`."""
-
-    hits: list[SearchHit]
-    timing: Timing
-    truncated: bool
-
-
-class Embedding(BaseModel):
-    """The embedding of one text: numbers, or base64 of little-endian float32 values."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class Usage(BaseModel):
-    """Tokens of a request."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsResponse(BaseModel):
-    """Response of `/v1/embeddings`."""
-
-    object: Literal["list"]
-    data: list[Embedding]
-    model: str
-    usage: Usage
-
-
-class DocumentResponse(BaseModel):
-    """Response of `/document`."""
-
-    id: str
-    title: str
-    text: str
-    metadata: dict[str, Any]
-
-
-class ErrorDetails(BaseModel):
-    """An error, in the form that OpenAI's clients read."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorResponse(BaseModel):
-    """Response to a request that was refused or failed."""
-
-    error: ErrorDetails

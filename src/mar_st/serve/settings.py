@@ -7,7 +7,6 @@ import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -42,17 +41,6 @@ class ServeSettings(Settings):
         description="Name of the query encoder in a model with several, e.g. query-lookup; without "
         "--encoder, in the model that encoded the documents.",
     )
-    backend: str = Field(
-        "auto",
-        description="Backend of an exported encoder: auto, native, openvino, onnx or a variant; torch for "
-        "other models.",
-    )
-    threads: int | None = Field(
-        None, ge=1, description="Number of threads of the encoder; default: all processors."
-    )
-    document_encoder: str | None = Field(
-        None, description="Model that encodes documents, served as NAME-document."
-    )
     reranker: str | None = Field(None, description="CrossEncoder that reranks hits on request.")
     name: str | None = Field(
         None, description="Name of the model in the API; default: the name of the encoder's folder."
@@ -66,24 +54,13 @@ class ServeSettings(Settings):
         description="File of API keys, one per line, with mode 600; a reload reads it again. Default: "
         f"${API_KEYS_VARIABLE}.",
     )
-    insecure: bool = Field(
-        False, description="Allow an address that other machines can reach, without API keys."
-    )
-    allow_host: tuple[str, ...] = Field(
-        (), description="Additional name, without a port, to accept in the Host header; * accepts any."
-    )
     max_body: int = Field(1 << 20, ge=1, description="Maximum number of bytes per request.")
-    max_texts: int = Field(256, ge=1, description="Maximum number of texts per request.")
-    max_tokens: int = Field(65_536, ge=1, description="Maximum number of tokens per request.")
-    max_k: int = Field(1000, ge=1, description="Maximum number of hits per search.")
     max_queue: int = Field(
         1024, ge=1, description="Maximum number of queued texts; requests beyond it get status 429."
     )
-    batch_tokens: int = Field(2048, ge=1, description="Maximum number of tokens per call of the encoder.")
     timeout: float = Field(
         10.0, gt=0, allow_inf_nan=False, description="Seconds within which a request must be answered."
     )
-    max_connections: int = Field(1024, ge=1, description="Maximum number of open connections.")
     log_queries: bool = Field(False, description="Write the texts of queries to the log.")
     watch: bool = Field(False, description="Reopen the index when its folder or link changes.")
 
@@ -131,7 +108,7 @@ class Keys:
                     "ASCII characters without spaces. Make one: "
                     'python -c "import secrets; print(secrets.token_urlsafe(32))"'
                 )
-        self._digests = frozenset(_digest(key.encode()) for key in keys)
+        self._digests = frozenset(hashlib.sha256(key.encode()).digest() for key in keys)
 
     def admit(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return True if headers hold a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`).
@@ -141,42 +118,28 @@ class Keys:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
             given = headers.get(b"x-api-key", b"")
-        return _digest(given.strip()) in self._digests
+        return hashlib.sha256(given.strip()).digest() in self._digests
 
 
 def allowed_hosts(settings: ServeSettings, keys: Keys) -> frozenset[str] | None:
     """Return the names that the `Host` of a request may have; `None` for any.
 
     Without keys a page of any website could make a browser on this machine call the server (DNS rebinding).
-    With keys it cannot, so any name is allowed unless `allow_host` is set.
+    With keys it cannot, so any name is allowed.
 
     Raises:
-        MarError: Other machines can reach the server, and there are neither keys nor `insecure`.
+        MarError: Other machines can reach the server, and there are no keys.
     """
     host = settings.host.lower()
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
-    if not (loopback or keys or settings.insecure):
+    if keys:
+        return None
+    if not loopback:
         raise MarError(
             f"{host} can be reached from other machines, and there are no API keys. Give --api-keys FILE "
-            f"(or {API_KEYS_VARIABLE}), listen on 127.0.0.1, or give --insecure if a proxy in front "
-            "authenticates callers."
+            f"(or {API_KEYS_VARIABLE}), or listen on 127.0.0.1."
         )
-    if "*" in settings.allow_host or (not settings.allow_host and (keys or settings.insecure)):
-        return None
-    names = ("127.0.0.1", "::1", "localhost", host, *settings.allow_host)
-    return frozenset(name.lower().strip("[]") for name in names)
-
-
-def host_name(header: bytes) -> str | None:
-    """Return the name or address in a `Host` header, without its port; `None` if it is invalid."""
-    try:
-        return urlsplit(f"//{header.decode('latin-1')}").hostname
-    except ValueError:
-        return None
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+    return frozenset({"127.0.0.1", "::1", "localhost", host})

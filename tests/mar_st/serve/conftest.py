@@ -43,12 +43,10 @@ def encoder():
 
 @pytest.fixture
 def make_client(index, encoder):
-    def make(given=encoder, documents=None, reranker=None, **settings):
+    def make(given=encoder, reranker=None, **settings):
         searcher = Searcher.open(index, given)
         searcher.reranker = reranker
-        app = create_app(
-            ServeSettings(**{"name": "fake", **settings}), searcher=searcher, documents=documents
-        )
+        app = create_app(ServeSettings(**{"name": "fake", **settings}), searcher=searcher)
         encoder.batches.clear()  # those of the warm-up
         return Client(app)
 

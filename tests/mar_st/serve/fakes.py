@@ -53,13 +53,6 @@ class FakeEncoder:
         return [len(text) + 2 for text in texts]
 
 
-class FakeDocumentEncoder(FakeEncoder):
-    """Vectors of documents, the negatives of those of queries."""
-
-    def encode(self, texts, prompt_name=None):
-        return -super().encode(texts)
-
-
 def make_index(folder, documents=DOCUMENTS, prefix="d"):
     """Build an index of texts encoded by the fake encoder, with words and one metadata field."""
     from mar_st.encode import write_vectors

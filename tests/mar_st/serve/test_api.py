@@ -20,7 +20,6 @@ from tests.mar_st.serve.fakes import (
     DIM,
     DOCUMENTS,
     KEY,
-    FakeDocumentEncoder,
     FakeEncoder,
     make_index,
     vector_of,
@@ -87,41 +86,18 @@ def test_embeddings_are_those_of_openais_endpoint(client):
 
 
 def test_null_is_absent(client):
-    nulls = dict.fromkeys(["model", "input_type", "encoding_format", "dimensions", "truncate", "user"])
+    nulls = dict.fromkeys(["model", "encoding_format", "dimensions", "truncate", "user"])
     plain = client.post("/v1/embeddings", {"input": "头疼"})
     assert client.post("/v1/embeddings", {"input": "头疼", **nulls}).json() == plain.json()
     nulls = dict.fromkeys(["vector", "k", "where", "hybrid", "rerank", "truncate"])
     assert len(client.post("/search", {"query": "头疼", **nulls}).json()["hits"]) == 6
 
 
-def test_documents_are_encoded_under_their_own_name_or_type(make_client):
-    client = make_client(documents=FakeDocumentEncoder())
-    names = [entry["id"] for entry in client.get("/v1/models").json()["data"]]
-    assert names == ["fake", "fake-document"]
-    for body in ({"model": "fake-document"}, {"input_type": "document"}):
-        content = client.post("/v1/embeddings", {"input": "头疼", **body}).json()
-        np.testing.assert_array_equal(np.float32(content["data"][0]["embedding"]), -vector_of("头疼"))
-    refused = {"input": "x", "model": "fake-document", "input_type": "query"}
-    assert error_of(client.post("/v1/embeddings", refused)) == (400, "invalid_request")
-
-
-def test_a_document_is_read_in_full(client):
-    content = client.get("/document", params={"id": "d1"}).json()
-    assert content == {
-        "id": "d1",
-        "title": "标题d1",
-        "text": "感冒多喝水",
-        "metadata": {"department": "内科"},
-    }
-    assert error_of(client.get("/document", params={"id": "nix"})) == (404, "no_such_document")
-    assert error_of(client.get("/document")) == (400, "invalid_request")
-
-
 def test_the_server_describes_itself(client):
     info = client.get("/info").json()
     assert (info["model"], info["query_encoder"]) == ("fake", "query-fake")
     assert (info["documents"], info["dim"]) == (6, DIM)
-    assert (info["hybrid"], info["rerank"], info["input_types"]) == (True, False, ["query"])
+    assert (info["hybrid"], info["rerank"]) == (True, False)
     assert info["fields"] == {"department": "string"}
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ready"}
@@ -162,7 +138,6 @@ def test_the_server_describes_itself(client):
         ("/v1/embeddings", {"input": ["x", ""]}, "invalid_request"),
         ("/v1/embeddings", {"input": "x", "dimensions": 17}, "invalid_request"),
         ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "invalid_request"),
-        ("/v1/embeddings", {"input": "x", "input_type": "document"}, "no_document_encoder"),
         ("/v1/embeddings", {"input": ["x"] * 257}, "too_many_texts"),
     ],
 )
@@ -190,9 +165,6 @@ def test_long_texts_are_refused_before_they_are_counted_or_cut(make_client, enco
     cut = client.post("/search", {"query": "头" * 70, "truncate": True}).json()
     assert cut["truncated"] is True
     assert client.post("/search", {"query": "头" * 20}).json()["truncated"] is False
-    few = make_client(max_tokens=100)
-    assert few.post("/v1/embeddings", {"input": ["x" * 48] * 2}).status_code == 200
-    assert error_of(few.post("/v1/embeddings", {"input": ["x" * 49] * 2})) == (400, "too_many_tokens")
 
 
 def test_a_body_of_the_largest_allowed_size_is_accepted(make_client):
@@ -227,13 +199,12 @@ def test_a_key_is_needed_where_keys_are_set(make_client, tmp_path, monkeypatch):
 
 
 def test_only_known_hosts_are_answered_without_keys(make_client):
-    client = make_client(allow_host=["search.example.org"])
+    client = make_client()
     for host, status in (
-        ("127.0.0.1:8000", 200), ("LOCALHOST", 200), ("[::1]:99", 200), ("search.example.org", 200),
+        ("127.0.0.1:8000", 200), ("LOCALHOST", 200), ("[::1]:99", 200),
         ("evil.example.org", 400), ("127.0.0.1.evil.org", 400), ("", 400), ("[::1", 400),
     ):  # fmt: skip
         assert client.get("/info", headers={"host": host}).status_code == status, host
-    assert make_client(allow_host=["*"]).get("/info", headers={"host": "any"}).status_code == 200
     assert error_of(client.post("/admin/reload")) == (403, "no_api_keys")
 
 
@@ -334,8 +305,6 @@ def test_an_encoder_of_another_space_is_refused(index):
     other.space = "another"
     with pytest.raises(ValueError, match="space"):
         create_app(searcher=Searcher.open(index, other))
-    with pytest.raises(ValueError, match="--document-encoder"):
-        create_app(searcher=Searcher.open(index, FakeEncoder()), documents=other)
 
 
 def test_a_reload_opens_index_and_encoder_again_if_they_changed(tmp_path, monkeypatch):
