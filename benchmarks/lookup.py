@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from loss_task import LossTask
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from mar_st import MAR
 from mar_st.evaluation.tasks import Task, load_task
 from mar_st.export import ExportSettings, export
-from mar_st.export.judge import LossTask
 from mar_st.export.measure import timings
 from mar_st.lookup import fit_lookup
 from mar_st.online import load_query_encoder

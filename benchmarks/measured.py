@@ -30,6 +30,12 @@ MIN_FREE_MIB = 700
 TAIL_LINES = 15
 
 
+def age() -> float:
+    """Return seconds since this process was started, the start of Python included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True)
 class Measured:
     """Time and memory of a command.

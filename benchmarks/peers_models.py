@@ -196,8 +196,8 @@ def write_documents(model: str, corpus: Path, threads: int, out: Path) -> None:
 
 
 def judge(task: str, documents: Path) -> Any:
-    """Return a task with the vectors of its documents, a `mar_st.export.judge.LossTask`; cosine."""
-    from mar_st.export.judge import open_judge
+    """Return a task with the vectors of its documents, a `loss_task.LossTask`; cosine."""
+    from loss_task import open_judge
 
     return open_judge(task, "", vectors=documents)
 

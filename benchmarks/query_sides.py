@@ -175,7 +175,7 @@ class Side:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from mar_st.export.measure import age
+        from measured import age
 
         self.options = options
         self.texts = read_queries(options.queries)[1::2]

@@ -32,16 +32,8 @@ class ExportSettings(Settings):
         min_length=1,
         description="Format of the weights; may be repeated: fp32, bf16, int8; of numpy: int8, fp16 or fp32.",
     )
-    task: str | None = Field(
-        None, description="Retrieval task folder (Hub layout) to measure the change of nDCG@10 on."
-    )
-    split: str = Field("test", description="Qrels split of the task.")
-    vectors: Path | None = Field(None, description="Document vectors of the task, written by mar encode.")
-    max_loss: float = Field(
-        0.002, description="Largest loss of nDCG@10 that the chosen variant may have, with a task."
-    )
     min_cosine: float = Field(
-        0.99, description="Without a task: minimum mean cosine to the original's vectors."
+        0.99, description="Minimum mean cosine of the chosen variant to the original's vectors."
     )
     query_encoder: str | None = Field(
         None, description="Name of the query encoder in a model with several, e.g. query-lookup."
@@ -56,7 +48,7 @@ def export(settings: ExportSettings) -> Listing | LookupListing:
     """Export an optimised query encoder that runs without torch.
 
     All requested variants are written, compared with the original and timed on this processor; the fastest
-    one that loses no more than the limits is loaded by default. One that cannot be written, or crashes when
+    one within the limit is loaded by default. One that cannot be written, or crashes when
     it is measured, is left out and listed with the reason.
     """
     from mar_st.export.exporting import export_graphs  # lazy: torch
@@ -74,17 +66,13 @@ def as_text(listing: Any) -> str:
             f"{listing.precision}, {report['bytes'] / 1e6:.1f} MB; {report['p50_us']:.0f} us a query, "
             f"{report['per_second']:,.0f} a second; cosine at least {report['cosine_min']:.5f}"
         )
-    task = listing.task
     columns = ["p50_ms", "per_second", "bytes", "rss_mb", "cosine_min", "cosine_mean"]
-    columns += ["ndcg@10"] if task else []
     lines = [f"{listing.model['model_type']} query encoder of {listing.dim} dimensions"]
     lines.append(f"  {'variant':16}" + "".join(f"{name:>13}" for name in columns))
     for name, variant in listing.variants.items():
         mark = "*" if name == listing.chosen else " "
         lines.append(f"{mark} {name:16}" + "".join(f"{variant.report[column]:13,g}" for column in columns))
-    if task:
-        lines.append(f"nDCG@10 of the original on {task['name']}: {task['ndcg@10']:.4f}")
     lines += [f"{name} left out: {reason}" for name, reason in listing.refused.items()]
     if not listing.variants[listing.chosen].report["within_limits"]:
-        lines.append(f"No variant is within the limits; {listing.chosen} is the closest to the original.")
+        lines.append(f"No variant is within the limit; {listing.chosen} is the closest to the original.")
     return "\n".join(lines)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
-import platform
 import sys
 import warnings
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +16,11 @@ from tqdm import tqdm
 
 from mar_st.errors import MarError
 from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.judge import LossTask, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.native import native_writer
 from mar_st.export.runtimes import onnx_writer, openvino_writer
 from mar_st.export.source import check_tokens, write_front
 from mar_st.files import finished_folder
-from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import TextPacker
 from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing, entry_of
@@ -56,7 +52,7 @@ def export_graphs(settings: ExportSettings) -> Listing:
     """Write an optimised query encoder, and measure it, see `mar_st.export.export`.
 
     Raises:
-        MarError: The model or task does not exist, the model cannot be exported, nothing could be written, or
+        MarError: The model does not exist, the model cannot be exported, nothing could be written, or
             `out` may not be replaced.
     """
     check_place(settings.out, overwrite=settings.overwrite)
@@ -80,10 +76,7 @@ def export_graphs(settings: ExportSettings) -> Listing:
             "is not part of the export. Add a Dense layer that cuts (mar_st.modules.truncation)."
         )
     parts = parts_of(encoder.modules)
-    judge = None
-    if settings.task is not None:
-        judge = open_judge(settings.task, name, split=settings.split, vectors=settings.vectors)
-    texts = judge.queries if judge else packaged_queries()
+    texts = packaged_queries()
     original = encoder.encode(texts)
     with finished_folder(settings.out) as part:
         listing, exact = write_front(
@@ -97,13 +90,11 @@ def export_graphs(settings: ExportSettings) -> Listing:
         variants, refused = _write(graph, example, part, listing, wanted, exact)
         del graph
         gc.collect()
-        task = judge.report(original) if judge else {}
-        listing = replace(listing, task=task, refused=refused, machine=_machine(settings.threads))
-        listing = _listed(listing, variants, part)
+        listing = _listed(replace(listing, refused=refused), variants, part)
         measured = {}
         for variant in tqdm(variants.values(), desc="measure", unit="variant"):
             try:
-                report = _report(part, listing, variant, texts, original, judge, settings)
+                report = _report(part, listing, variant, texts, original, settings)
                 measured[variant.name] = replace(variant, report=report)
             except MarError as error:
                 refused[variant.name] = str(error)
@@ -112,9 +103,7 @@ def export_graphs(settings: ExportSettings) -> Listing:
             if path.name not in {*listing.files, LISTING_FILE}:
                 path.unlink()
             else:
-                path.chmod(
-                    0o644
-                )  # some writers restrict reading to the owner; the server may be another user
+                path.chmod(0o644)  # some writers let only the owner read; the server may be another user
     return listing
 
 
@@ -129,11 +118,8 @@ def check_place(out: Path, *, overwrite: bool) -> None:
 
 
 def packaged_queries() -> list[str]:
-    """Return the queries to measure on if none are given."""
-    from mar_st.evaluation.tasks import (
-        Task,  # lazy: pydantic
-        load_task,  # lazy: transformers
-    )
+    """Return the queries to measure on."""
+    from mar_st.evaluation.tasks import Task, load_task  # lazy: transformers
 
     task = Task(name="queries", path="package:medteb_mteb/MedTEBRetrieval")
     return list(load_task(task).queries.values())[:MAX_COMPARED]
@@ -194,7 +180,7 @@ def _listed(listing: Listing, variants: dict[str, ExportVariant], part: Path) ->
 
 
 def _chosen(variants: dict[str, ExportVariant]) -> str:
-    """Return the fastest variant within the limits; if none is, the one nearest to the original."""
+    """Return the fastest variant within the limit; if none is, the one nearest to the original."""
     good = [one for one in variants.values() if one.report.get("within_limits")]
     if good:
         return min(good, key=lambda one: one.milliseconds).name
@@ -207,7 +193,6 @@ def _report(
     variant: ExportVariant,
     texts: list[str],
     original: np.ndarray,
-    judge: LossTask | None,
     settings: ExportSettings,
 ) -> dict[str, Any]:
     """Measure a variant against the original."""
@@ -223,22 +208,4 @@ def _report(
         "bytes": sum(listing.files[name]["bytes"] for name in files),
     }
     within = report["cosine_mean"] >= settings.min_cosine
-    if judge is not None:
-        score = judge.ndcg(vectors)
-        report |= {"ndcg@10": round(score, 5), "ndcg_loss": round(judge.ndcg(original) - score, 5)}
-        within = report["ndcg_loss"] <= settings.max_loss
     return {**report, "within_limits": bool(within and report["alone_cosine"] >= _MIN_ALONE)}
-
-
-def _machine(threads: int | None) -> dict[str, Any]:
-    versions = {}
-    for package in ("openvino", "nncf", "onnxruntime", "torch", "transformers", "sentence-transformers"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    name = platform.processor() or platform.machine()
-    if (info := Path("/proc/cpuinfo")).is_file():
-        lines = info.read_text(encoding="utf-8").splitlines()
-        name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), name)
-    return {"processor": name, "processors": processors(), "threads": threads or processors(), **versions}

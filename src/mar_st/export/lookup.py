@@ -36,10 +36,10 @@ def export_lookup(settings: ExportSettings) -> LookupListing:
     """
     precision: Any = settings.weight_format[0]
     asked = [settings.format, settings.weight_format]
-    if [len(one) for one in asked] != [1, 1] or precision not in TABLE_DTYPES or settings.task is not None:
+    if [len(one) for one in asked] != [1, 1] or precision not in TABLE_DTYPES:
         raise MarError(
             "A lookup encoder is exported in the format numpy alone, in one weight format of "
-            f"{', '.join(TABLE_DTYPES)}, without --task; got {asked}."
+            f"{', '.join(TABLE_DTYPES)}; got {asked}."
         )
     check_place(settings.out, overwrite=settings.overwrite)
     encoder = TorchEncoder.open(model_source(settings.model), query=settings.query_encoder, device="cpu")

@@ -1,7 +1,7 @@
 """Measuring one variant in a separate process.
 
-A fresh process shows what a server would need (time to the first answer, memory), and a runtime that crashes
-on this processor affects nothing else.
+A fresh process shows the memory that a server would need, and a runtime that crashes on this processor affects
+nothing else.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def measure(
         threads: Threads per call.
 
     Returns:
-        Vectors `(len(texts), dim)` and `start_s` (from the start of the process to the first answer),
-        `p50_ms` and `p99_ms` of one query, `per_second` in calls of `BATCH_TEXTS` queries, `rss_mb`, and
+        Vectors `(len(texts), dim)` and `p50_ms` of one query, `per_second` in calls of `BATCH_TEXTS` queries, `rss_mb`, and
         `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
 
     Raises:
@@ -84,15 +83,6 @@ def resident_mb() -> float:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def age() -> float:
-    """Return seconds since this process was started, the start of Python included; 0 if they are unknown."""
-    stat = Path("/proc/self/stat")
-    if not stat.is_file():
-        return 0.0
-    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the cosine of each row with the same row of another array, `(n,)` float64."""
     first, second = first.astype(np.float64), second.astype(np.float64)
@@ -105,7 +95,6 @@ def _main(request: str, output: str) -> None:
     folder, variant, texts, threads = json.loads(Path(request).read_text(encoding="utf-8"))
     encoder = load_query_encoder(folder, backend=variant, threads=threads)
     first = encoder.encode(texts[:1])
-    report: dict[str, float] = {"start_s": round(age(), 3)}
     together = encoder.encode(texts)
     np.save(output, together)
     timed = texts[:TIMED_TEXTS]
@@ -117,9 +106,8 @@ def _main(request: str, output: str) -> None:
     started = time.perf_counter()
     for block in blocks:
         encoder.encode(block)
-    report |= {
+    report = {
         "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
-        "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),
         "per_second": round(sum(map(len, blocks)) / (time.perf_counter() - started), 1),
         "alone_cosine": round(float(cosines(alone, together[: len(alone)]).min()), 6),
         "rss_mb": round(resident_mb(), 1),

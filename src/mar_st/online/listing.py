@@ -189,8 +189,6 @@ class Listing(ExportListing):
         truncation: Side on which a text is cut.
         variants: The variants of the encoder, by name.
         chosen: Name of the variant that is loaded by default.
-        machine: Machine of the measurements.
-        task: Task of the retrieval scores in the reports.
         refused: Requested variants that could not be written, with the reason.
         bigrams: Whether vectors of token pairs are added to the embeddings, see `BIGRAM_FILES`.
     """
@@ -203,8 +201,6 @@ class Listing(ExportListing):
     truncation: Literal["right", "left"]
     variants: dict[str, ExportVariant]
     chosen: str
-    machine: dict[str, Any] = field(default_factory=dict)
-    task: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     bigrams: bool = False
 

@@ -92,7 +92,7 @@ def test_a_back_end_that_was_not_exported_is_refused_with_those_there_are(graph_
 @pytest.mark.parametrize(
     ("change", "same"),
     [
-        ({"machine": {"cores": 4}, "similarity": "dot"}, True),
+        ({"similarity": "dot"}, True),
         ({"variants__onnx-fp32__report__p50_ms": 1.0, "chosen": "onnx-fp32"}, True),
         ({"prompts__query": "问："}, False),
         ({"max_length": 32}, False),
