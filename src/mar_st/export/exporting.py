@@ -8,7 +8,6 @@ import sys
 import warnings
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mar_st.export import ExportSettings
 

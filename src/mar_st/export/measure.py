@@ -1,7 +1,7 @@
 """Measuring one variant in a separate process.
 
-A fresh process shows the memory that a server would need, and a runtime that crashes on this processor affects
-nothing else.
+A fresh process shows the memory that a server would need, and a runtime that crashes on this processor
+affects nothing else.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def measure(
         threads: Threads per call.
 
     Returns:
-        Vectors `(len(texts), dim)` and `p50_ms` of one query, `per_second` in calls of `BATCH_TEXTS` queries, `rss_mb`, and
-        `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
+        Vectors `(len(texts), dim)` and `p50_ms` of one query, `per_second` in calls of `BATCH_TEXTS` queries,
+        `rss_mb`, and `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
 
     Raises:
         MarError: The process ended with an error or a signal.
