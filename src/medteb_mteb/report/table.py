@@ -175,7 +175,8 @@ class ResultTable:
                 lines.append(
                     f"warning: {where}: only {judged:.1%} of the first 10 documents were judged; nDCG@10 "
                     "counts the others as wrong. Compare by condensed nDCG@10 and bpref, or have them judged "
-                    "for a new version: medteb edition extend EDITION OUT -r MODEL --judges FILE."
+                    "for a new version: `medteb edition extend EDITION --retriever MODEL --judges FILE "
+                    "--out OUT`."
                 )
         return lines
 

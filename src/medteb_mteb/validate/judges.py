@@ -11,7 +11,7 @@ import numpy as np
 from mar_st.errors import MarError
 from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, value
-from medteb_mteb.curation.labels.intervals import finite_interval, interval
+from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.report.intervals import score_of
 from medteb_mteb.report.page import Finding, Table, worst
 from medteb_mteb.validate.material import mean_over_groups
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from medteb_mteb.curation.labels.grades import Judgement
-    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.report.page import Verdict
     from medteb_mteb.validate.material import Material
 
@@ -39,7 +38,6 @@ BINS = 20
 #: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`; minimum number of
 #: answers to each for a verdict.
 CONFIRMED_SHARES, MIN_ANSWERS = (0.90, 0.75), 20
-_Z = 1.959963984540054
 
 
 def agreement_of_judges(material: Material) -> Finding:
@@ -130,38 +128,23 @@ def position_bias(material: Material) -> Finding:
 
 
 def accuracy_of_labels(material: Material) -> Finding:
-    """Estimate the accuracy of all labels from the experts' share of positives in each stratum of the sheet.
-
-    Every answer is weighted by the inverse of its sampling probability (Horvitz-Thompson).
-    """
-    title, experts = "Experts confirm the labels", material.experts
-    if experts is None:
-        reason = "no sheet that experts have filled in was given (medteb review; --review with --answered)"
+    """Look whether experts confirm the labels that they have reviewed."""
+    title, report = "Experts confirm the labels", material.review
+    if report is None:
+        reason = "no answers of experts were given (--review: the folder of medteb review --answer)"
         return Finding(title, "not known", reason)
-    rows, shares = [], {}
-    for label, name in ((1, "positives"), (0, "negatives"), (None, "disputed")):
-        parts = _strata(experts, label)
-        if not parts:
-            continue
-        share, seen = stratified(parts), sum(part.seen for part in parts)
-        rows.append((name, f"{sum(part.pairs for part in parts):,}", str(seen), _percent(share)))
-        if label is not None and seen >= MIN_ANSWERS:
-            shares[name] = (
-                share if label else IntervalEstimate(1 - share.value, 1 - share.high, 1 - share.low)
-            )
-    table = Table(("labels", "pairs", "seen", "positive by the experts [95 %]"), tuple(rows))
-    numbers: dict[str, int | float | str | None] = {
-        "experts": experts.number,
-        "Fleiss' kappa of the experts": None if experts.kappa is None else round(experts.kappa, 4),
-        "pairs seen": len(experts.answers),
-        "pairs on which experts differ": experts.differing,
+    numbers = {"experts": len(report["by_reviewer"]), "kappa": report["kappa"], "pairs": report["pairs"]}
+    confirmed = {
+        name: IntervalEstimate(*one["share"])
+        for name, one in report["confirmed"].items()
+        if one["pairs"] >= MIN_ANSWERS
     }
-    if not shares:
+    if not confirmed:
         reason = f"experts answered fewer than {MIN_ANSWERS} positives and fewer than {MIN_ANSWERS} negatives"
-        return Finding(title, "not known", reason, numbers, table)
-    confirmed = " and ".join(f"{_percent(share)} of the {name}" for name, share in shares.items())
-    verdict = worst([_within(share.value, CONFIRMED_SHARES) for share in shares.values()])
-    return Finding(title, verdict, f"experts confirm {confirmed}", numbers, table)
+        return Finding(title, "not known", reason, numbers)
+    shown = " and ".join(f"{_percent(share)} of the {name}" for name, share in confirmed.items())
+    verdict = worst([_within(share.value, CONFIRMED_SHARES) for share in confirmed.values()])
+    return Finding(title, verdict, f"experts confirm {shown}", numbers)
 
 
 @dataclass(frozen=True)
@@ -226,48 +209,6 @@ class _Dominance:
         result = np.full(len(weights), np.nan)
         np.divide(sign, pairs, out=result, where=pairs > 0)
         return result
-
-
-@dataclass(frozen=True)
-class Stratum:
-    """Answers to a stratum: its pairs, those that experts saw, and those that they call positive."""
-
-    pairs: int
-    seen: int
-    positive: int
-
-
-def stratified(parts: Sequence[Stratum]) -> IntervalEstimate:
-    """Return the share of positives among all pairs of several strata, with its 95 % interval.
-
-    The share is `sum of N_h p_h / sum of N_h`. For one stratum the interval is exact; for several it is
-    normal, with the variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and
-    one failure are added to the share r_h, so that a stratum without errors does not count as certain.
-    """
-    if len(parts) == 1:
-        [part] = parts
-        bounds = finite_interval(part.positive, part.seen, part.pairs)
-        return IntervalEstimate(part.positive / part.seen, *bounds)
-    total = sum(part.pairs for part in parts)
-    share = sum(part.pairs * part.positive / part.seen for part in parts) / total
-    variance = 0.0
-    for part in parts:
-        rate = (part.positive + 1) / (part.seen + 2)
-        variance += (part.pairs / total) ** 2 * (1 - part.seen / part.pairs) * rate * (1 - rate) / part.seen
-    spread = _Z * math.sqrt(variance)
-    return IntervalEstimate(share, max(0.0, share - spread), min(1.0, share + spread))
-
-
-def _strata(experts: Experts, label: int | None) -> list[Stratum]:
-    """Return the strata of a label that have an answer."""
-    positive: dict[str, int] = {}
-    for pair, answer in experts.answers.items():
-        drawn = experts.drawn[pair]
-        if drawn.label == label:
-            positive[drawn.stratum] = positive.get(drawn.stratum, 0) + answer
-    return [
-        Stratum(experts.pairs[name], experts.seen[name], number) for name, number in sorted(positive.items())
-    ]
 
 
 def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:

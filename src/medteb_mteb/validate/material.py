@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.files import read_json
 from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.labels.intervals import interval
-from medteb_mteb.curation.labels.sheet import read_experts
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
 from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from medteb_mteb.curation.labels.grades import Judgement
-    from medteb_mteb.curation.labels.sheet import Experts
     from medteb_mteb.folders import RetrievalData
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.validate.settings import ValidateSettings
@@ -85,7 +84,7 @@ class Material:
         second: Judgements of the same judges in a second round, or None.
         places: Place of a passage in its prompt, from 0 (first) to 1 (last), by judge, query and document.
         training: Texts of the training sets, or None.
-        experts: Experts' answers on the pairs that they checked, or None.
+        review: Report of `medteb review` on the answers of experts, or None.
     """
 
     layout: Layout
@@ -99,7 +98,7 @@ class Material:
     second: tuple[Judgement, ...] | None = None
     places: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     training: tuple[str, ...] | None = None
-    experts: Experts | None = None
+    review: Mapping[str, Any] | None = None
 
     @cached_property
     def scores(self) -> dict[str, dict[str, QueryScores]]:
@@ -193,7 +192,7 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         second=judged(settings.second),
         places={} if judgements is None else _places(judgements),
         training=_training(settings),
-        experts=_experts(settings),
+        review=None if settings.review is None else _review(settings.review),
     )
 
 
@@ -276,12 +275,12 @@ def _places(judgements: Path) -> dict[tuple[str, str, str], float]:
     }
 
 
-def _experts(settings: ValidateSettings) -> Experts | None:
-    if (settings.review is None) != (not settings.answered):
-        raise MarError(
-            "Give the sheet (--review) and the files that experts filled in (--answered) together."
-        )
-    return None if settings.review is None else read_experts(settings.review, settings.answered)
+def _review(folder: Path) -> dict[str, Any]:
+    file = folder / "review.json"
+    if not file.is_file():
+        raise MarError(f"There is no {file}. Give the folder of medteb review --answer.")
+    report: dict[str, Any] = read_json(file)
+    return report
 
 
 def _training(settings: ValidateSettings) -> tuple[str, ...] | None:

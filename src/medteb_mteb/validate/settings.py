@@ -33,8 +33,7 @@ class ValidateSettings(Settings):
         None, description="Judgements of 'medteb judge'; default: those of the build."
     )
     second: Path | None = Field(None, description="Judgements of the same judges, asked a second time.")
-    review: Path | None = Field(None, description="Sheet of 'medteb review', with its key beside it.")
-    answered: tuple[Path, ...] = Field((), description="Sheet that an expert filled in; may be repeated.")
+    review: Path | None = Field(None, description="Folder of 'medteb review' with answers of experts.")
     against: tuple[str, ...] = Field(
         (), description="Training set that must not contain test queries; may be repeated."
     )

@@ -17,7 +17,7 @@ from medteb_mteb.commands.validate import validate as run
 from medteb_mteb.folders import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_html, to_markdown
 from medteb_mteb.validate.checks import CHECKS, validate
-from medteb_mteb.validate.judges import Graded, Stratum, rank_correlation, stratified
+from medteb_mteb.validate.judges import Graded, rank_correlation
 from medteb_mteb.validate.material import mean_over_groups
 from medteb_mteb.validate.settings import ValidateSettings
 from medteb_mteb.validate.systems import kendall
@@ -146,16 +146,6 @@ def test_kendalls_tau_is_scipys():
     one, other = (draw.integers(0, 4, (50, 6)).astype(float) for _ in range(2))
     expected = [kendalltau(a, b).statistic for a, b in zip(one, other, strict=True)]
     np.testing.assert_allclose(kendall(one, other), np.nan_to_num(expected), atol=1e-12)
-
-
-def test_intervals_of_strata_cover_the_truth_at_their_nominal_rate():
-    draw, inside, sizes, rates = np.random.default_rng(5), 0, (300, 5000), (0.3, 0.05)
-    for _ in range(300):
-        truth = [draw.random(size) < rate for size, rate in zip(sizes, rates, strict=True)]
-        parts = [Stratum(len(one), 60, int(draw.choice(one, 60, replace=False).sum())) for one in truth]
-        estimate = stratified(parts)
-        inside += estimate.low <= np.concatenate(truth).mean() <= estimate.high
-    assert inside / 300 > 0.92
 
 
 def test_a_mean_over_groups_is_over_all_values():

@@ -1,4 +1,4 @@
-"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, weighted kappa, confusion.
+"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1.
 
 All compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how they
 estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges agree;
@@ -6,16 +6,14 @@ AC1 is not. Intervals are 95 % percentile bootstrap intervals over queries: ever
 the items' weights, `(weightings, items)`.
 
 Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
-K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8; J. Cohen,
-Psychological Bulletin 70 (1968).
+K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,7 +35,6 @@ __all__ = [
     "fleiss_kappa",
     "gwet_ac1",
     "krippendorff_alpha",
-    "weighted_kappa",
 ]
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
@@ -142,8 +139,7 @@ def _beyond_chance(observed: Array, expected: Array) -> Array:
     return coefficients
 
 
-@dataclass(frozen=True)
-class IntervalEstimate:
+class IntervalEstimate(NamedTuple):
     """A coefficient with its 95 % percentile bootstrap interval over queries.
 
     For an agreement of 0 or 1 the interval is exact (Clopper-Pearson), with as many trials as queries.
@@ -161,37 +157,24 @@ class Agreement:
     Attributes:
         judges: Names of the judges, sorted.
         pairs: Number of pairs that two or more judges have graded.
-        complete: Number of pairs that all judges have graded.
         labels: Coefficients of positive against negative: `agreement` (share of equal ratings among two
             judges), `fleiss_kappa`, `krippendorff_alpha`, `gwet_ac1`.
         grades: The same for the letters; alpha treats them as ordered.
-        confusion: For every two judges the `(5, 5)` counts: rows the first judge's grades, S to D.
         positive_rate: Share of positives among the grades of each judge.
     """
 
     judges: list[str]
     pairs: int
-    complete: int
     labels: dict[str, IntervalEstimate]
     grades: dict[str, IntervalEstimate]
-    confusion: dict[tuple[str, str], list[list[int]]]
     positive_rate: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
-
-        def estimates(intervals: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
-            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in intervals.items()}
-
-        return {
-            "judges": self.judges,
-            "pairs": self.pairs,
-            "complete": self.complete,
-            "labels": estimates(self.labels),
-            "grades": estimates(self.grades),
-            "confusion": {" x ".join(names): table for names, table in self.confusion.items()},
-            "positive_rate": {judge: round(rate, 4) for judge, rate in self.positive_rate.items()},
-        }
+        """Return JSON-ready content, rounded."""
+        content = asdict(self)
+        for kind in ("labels", "grades"):
+            content[kind] = {name: [rounded(x) for x in one] for name, one in content[kind].items()}
+        return content
 
 
 def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSITIVE_GRADES) -> Agreement:
@@ -219,27 +202,14 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     return Agreement(
         judges=judges,
         pairs=int((rated > 1).sum()),
-        complete=int((rated == len(judges)).sum()),
         labels=_estimates(_counts(binary, 2), "nominal", queries),
         grades=_estimates(_counts(letters, len(GRADES)), "ordinal", queries),
-        confusion={
-            (judges[i], judges[j]): _confusion(letters[:, i], letters[:, j])
-            for i, j in combinations(range(len(judges)), 2)
-        },
         positive_rate={judge: float(binary[binary[:, i] >= 0, i].mean()) for i, judge in enumerate(judges)},
     )
 
 
 def _counts(ratings: NDArray[np.int64], categories: int) -> NDArray[np.int64]:
     return np.stack([(ratings == category).sum(1) for category in range(categories)], axis=1)
-
-
-def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
-    both = (first >= 0) & (second >= 0)
-    table = np.zeros((len(GRADES), len(GRADES)), dtype=int)
-    np.add.at(table, (len(GRADES) - 1 - first[both], len(GRADES) - 1 - second[both]), 1)
-    rows: list[list[int]] = table.tolist()
-    return rows
 
 
 @dataclass(frozen=True)
@@ -287,33 +257,3 @@ def _estimates(
             low, high = exact_interval(int(number) * len(sample), len(sample))
         result[name] = IntervalEstimate(number, low, high)
     return result
-
-
-def weighted_kappa(
-    first: Sequence[int], second: Sequence[int], queries: Sequence[str], levels: int
-) -> IntervalEstimate:
-    """Return Cohen's kappa with quadratic weights of two raters; of two categories it is the plain kappa.
-
-    Args:
-        first: Category of each item by the first rater, from 0.
-        second: Category of each item by the second rater.
-        queries: Query of each item; items of a query are resampled together.
-        levels: Number of categories, which are ordered.
-
-    Returns:
-        The coefficient; NaN if there are no items, or all ratings are in one category.
-    """
-
-    def kappa(ratings: NDArray[np.int64], weights: Array) -> Array:
-        tables = np.zeros((len(weights), levels, levels))
-        tables[:, ratings[:, 0], ratings[:, 1]] = weights
-        distance = np.subtract.outer(np.arange(levels), np.arange(levels)) ** 2.0
-        by_chance = np.einsum("ri,rj,ij->r", tables.sum(axis=2), tables.sum(axis=1), distance)
-        by_chance /= np.maximum(tables.sum(axis=(1, 2)), 1)
-        return np.asarray(1 - _ratio((tables * distance).sum(axis=(1, 2)), by_chance))
-
-    if not len(queries):
-        return IntervalEstimate(float("nan"), float("nan"), float("nan"))
-    _, numbers = np.unique(queries, return_inverse=True)
-    sample = _by_query(np.stack([first, second], axis=1).astype(np.int64), numbers, kappa)
-    return IntervalEstimate(float(sample.statistic(np.ones((1, len(sample))))[0]), *interval(sample))

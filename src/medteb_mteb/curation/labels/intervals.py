@@ -10,7 +10,7 @@ from medteb_mteb.report.intervals import bootstrap_interval
 if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Sample
 
-__all__ = ["exact_interval", "finite_interval", "interval", "rounded", "smallest_difference"]
+__all__ = ["exact_interval", "interval", "rounded", "smallest_difference"]
 
 
 def interval(sample: Sample) -> tuple[float, float]:
@@ -30,41 +30,6 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
         return float("nan"), float("nan")
     bounds = binomtest(successes, trials).proportion_ci(level, method="exact")
     return float(bounds.low), float(bounds.high)
-
-
-def finite_interval(successes: int, drawn: int, population: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a population share from draws without replacement.
-
-    It holds the shares that neither tail of the hypergeometric distribution rejects (W. Cochran, Sampling
-    Techniques, 1977, section 3.6): narrower than Clopper-Pearson's, and a single point if all were drawn.
-
-    Args:
-        successes: Number of successes among the drawn items.
-        drawn: Number of drawn items.
-        population: Number of all items.
-        level: Confidence level.
-    """
-    from scipy.stats import hypergeom  # lazy: scipy
-
-    if not drawn:
-        return float("nan"), float("nan")
-    tail = (1 - level) / 2
-    fewest, most = successes, population - (drawn - successes)
-    low, high = fewest, most  # the smallest count that the upper tail does not reject
-    while low < high:
-        middle = (low + high) // 2
-        if hypergeom.sf(successes - 1, population, middle, drawn) > tail:
-            high = middle
-        else:
-            low = middle + 1
-    first, low, high = low, low, most  # the largest that the lower tail does not
-    while low < high:
-        middle = (low + high + 1) // 2
-        if hypergeom.cdf(successes, population, middle, drawn) > tail:
-            low = middle
-        else:
-            high = middle - 1
-    return first / population, low / population
 
 
 def smallest_difference(queries: int, deviation: float = 0.3) -> float:

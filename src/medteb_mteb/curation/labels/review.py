@@ -123,7 +123,8 @@ def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str,
         `pairs` that all have answered and `unanswered` ones; `agreement`: share of their answers that equal
         the labels, over all labelled pairs, with its 95 % interval, from exact ones of each stratum; `kappa`
         of the clinicians among themselves (None for one) and `kappa_with_labels` with the labels as another
-        rater; `by_reviewer`; shares of sampled positives and negatives that most clinicians confirm.
+        rater; `by_reviewer`; `confirmed`: of the sampled positives and negatives the number, and the share
+        that most clinicians confirm with its exact interval.
 
     Raises:
         MarError: No pair has answers of all clinicians.
@@ -150,9 +151,19 @@ def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str,
             name: float(((by_one == truth) * weights).sum())
             for name, by_one in zip(answers, votes, strict=True)
         },
-        "positives_confirmed": float((majority[truth == 1] > 0.5).mean()) if truth.any() else None,
-        "negatives_confirmed": float((majority[truth == 0] < 0.5).mean()) if not truth.all() else None,
+        "confirmed": {
+            "positives": _share(majority[truth == 1] > 0.5),
+            "negatives": _share(majority[truth == 0] < 0.5),
+        },
     }
+
+
+def _share(confirmed: np.ndarray) -> dict[str, Any]:
+    if not len(confirmed):
+        return {"pairs": 0, "share": None}
+    number, drawn = int(confirmed.sum()), len(confirmed)
+    figures = (number / drawn, *exact_interval(number, drawn))
+    return {"pairs": drawn, "share": [round(figure, 4) for figure in figures]}
 
 
 def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -14,15 +14,11 @@ import math
 import random
 import unicodedata
 from collections import Counter
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.files import JsonError, read_json, write_json, write_text
+from mar_st.files import write_json, write_text
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 
 if TYPE_CHECKING:
@@ -34,15 +30,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.labels.grades import Label
 
 __all__ = [
-    "Experts",
     "Sheet",
     "SheetPair",
     "allocate",
     "draw",
-    "key_of",
     "read_answers",
-    "read_experts",
-    "read_sheet",
     "strata_of",
     "write_disagreements",
     "write_sheet",
@@ -55,33 +47,24 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class SheetPair:
+class SheetPair(NamedTuple):
     """A pair of a sheet.
 
     Attributes:
-        row: Row in the sheet, from 1.
         query_id: The query.
         document_id: The document.
         label: 1 for a positive, 0 for a negative, None if the judges disagree.
         stratum: Stratum that it was drawn from.
     """
 
-    row: int
     query_id: str
     document_id: str
     label: int | None
     stratum: str
 
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Return query and document."""
-        return self.query_id, self.document_id
 
-
-@dataclass(frozen=True)
-class Sheet:
-    """Rows of a sheet, and the number of pairs of each stratum, drawn or not."""
+class Sheet(NamedTuple):
+    """Pairs of a sheet by row, from 1, and the number of pairs of each stratum, drawn or not."""
 
     rows: dict[int, SheetPair]
     pairs: dict[str, int]
@@ -147,35 +130,25 @@ def draw(strata: Mapping[str, Sequence[Label]], numbers: Mapping[str, int], seed
         random.Random(f"{seed}\0{name}").shuffle(ordered)
         drawn += [(label, name) for label in ordered[: numbers[name]]]
     random.Random(seed).shuffle(drawn)
-    rows = {
-        row: SheetPair(
-            row,
-            label.query_id,
-            label.document_id,
-            None if label.relevance is None else int(label.relevance > 0),
-            name,
-        )
-        for row, (label, name) in enumerate(drawn, start=1)
-    }
+    rows = {}
+    for row, (one, name) in enumerate(drawn, start=1):
+        label = None if one.relevance is None else int(one.relevance > 0)
+        rows[row] = SheetPair(one.query_id, one.document_id, label, name)
     return Sheet(rows, {name: len(labels) for name, labels in strata.items()})
 
 
-def key_of(sheet: Path) -> Path:
-    """Return the path of the labels of a sheet; reviewers must not see this file."""
-    return sheet.with_name(f"{sheet.stem}.key.json")
-
-
 def write_sheet(path: Path, sheet: Sheet, queries: Mapping[str, Text], documents: Mapping[str, Text]) -> None:
-    """Write a sheet as CSV with an empty column `answer`, and its key beside it.
+    """Write a sheet as CSV with an empty column `answer`, and its labels to `*.key.json` beside it.
 
     Raises:
         MarError: A pair has no text.
     """
     rows = [
-        (one.row, _text(queries, one.query_id), _text(documents, one.document_id), "", "")
-        for one in sheet.rows.values()
+        (row, _text(queries, one.query_id), _text(documents, one.document_id), "", "")
+        for row, one in sheet.rows.items()
     ]
-    write_json(key_of(path), {"pairs": sheet.pairs, "rows": [asdict(one) for one in sheet.rows.values()]})
+    key = {"pairs": sheet.pairs, "rows": [{"row": row, **one._asdict()} for row, one in sheet.rows.items()]}
+    write_json(path.with_name(f"{path.stem}.key.json"), key)
     _write_csv(path, COLUMNS, rows)
 
 
@@ -196,21 +169,6 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
 def _guarded(cell: str) -> str:
     return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA_PREFIXES) else cell
-
-
-def read_sheet(sheet: Path) -> Sheet:
-    """Return the rows of a sheet, from its key.
-
-    Raises:
-        MarError: The key is missing or invalid.
-    """
-    path = key_of(sheet)
-    try:
-        content = read_json(path)
-        rows = {row["row"]: SheetPair(**row) for row in content["rows"]}
-        return Sheet(rows, {str(name): int(number) for name, number in content["pairs"].items()})
-    except (OSError, JsonError, KeyError, TypeError, ValueError) as error:
-        raise MarError(f"{path} is not the key of {sheet.name} ({error}). Write the sheet again.") from error
 
 
 def read_answers(file: Path, sheet: Sheet) -> dict[int, int]:
@@ -254,74 +212,6 @@ def _positive(cell: str) -> int | None:
     return int(answer.lower() in YES_ANSWERS)
 
 
-@dataclass(frozen=True)
-class Experts:
-    """Answers of experts on a sample of labels.
-
-    Attributes:
-        answers: 1 or 0 by pair: the majority of the experts.
-        drawn: The sampled pairs, with label and stratum.
-        pairs: Number of pairs of each stratum, drawn or not.
-        number: Number of experts.
-        differing: Pairs without a majority; they have no answer.
-        unanswered: Pairs that some expert has not answered; they have no answer.
-        kappa: Fleiss' kappa of the experts; None for one expert.
-    """
-
-    answers: Mapping[tuple[str, str], int]
-    drawn: Mapping[tuple[str, str], SheetPair]
-    pairs: Mapping[str, int]
-    number: int = 1
-    differing: int = 0
-    unanswered: int = 0
-    kappa: float | None = None
-
-    @cached_property
-    def seen(self) -> Counter[str]:
-        """Return the number of answers in each stratum."""
-        return Counter(self.drawn[pair].stratum for pair in self.answers)
-
-    def weight(self, pair: tuple[str, str]) -> float:
-        """Return the number of pairs that an answer represents: one over its probability to be answered.
-
-        Pairs without an answer count as a random part of their stratum.
-        """
-        stratum = self.drawn[pair].stratum
-        return self.pairs[stratum] / self.seen[stratum]
-
-
-def read_experts(sheet: Path, answered: Sequence[Path]) -> Experts:
-    """Read the answers of experts to the pairs of a sheet.
-
-    Args:
-        sheet: The sheet as it was written; its key is next to it.
-        answered: The filled-in files, one per expert.
-
-    Raises:
-        MarError: A file belongs to another sheet, an answer is invalid, or no pair has all answers.
-    """
-    from medteb_mteb.curation.labels.agreement import fleiss_kappa  # lazy: keeps reading of sheets light
-
-    key = read_sheet(sheet)
-    returned = [read_answers(file, key) for file in answered]
-    rows = [row for row in key.rows if all(row in by_row for by_row in returned)]
-    if not rows or not returned:
-        raise MarError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    votes = {row: sum(by_row[row] for by_row in returned) for row in rows}
-    split = {row for row in rows if 2 * votes[row] == len(returned)}
-    answers = {row: int(2 * votes[row] > len(returned)) for row in rows if row not in split}
-    counts = np.array([[len(returned) - votes[row], votes[row]] for row in rows])
-    return Experts(
-        answers={key.rows[row].pair: answer for row, answer in answers.items()},
-        drawn={one.pair: one for one in key.rows.values()},
-        pairs=key.pairs,
-        number=len(returned),
-        differing=len(split),
-        unanswered=len(key.rows) - len(rows),
-        kappa=fleiss_kappa(counts) if len(returned) > 1 else None,
-    )
-
-
 def write_disagreements(
     out: Path,
     sheet: Sheet,
@@ -342,11 +232,11 @@ def write_disagreements(
         Number of pairs.
     """
     rows = []
-    for one in sheet.rows.values():
-        votes = [by_row[one.row] for by_row in answers.values() if one.row in by_row]
+    for row, one in sheet.rows.items():
+        votes = [by_row[row] for by_row in answers.values() if row in by_row]
         if len(votes) == len(answers) and 2 * sum(votes) == len(votes):
             texts = (_text(queries, one.query_id), _text(documents, one.document_id))
-            rows.append((one.row, *texts, *votes))
+            rows.append((row, *texts, *votes))
     named = [f"answer of {name}" for name in answers]
     _write_csv(out, ("row", "query", "document", *named), rows)
     return len(rows)

@@ -17,10 +17,7 @@ from medteb_mteb.curation.labels.sheet import (
     SheetPair,
     allocate,
     draw,
-    key_of,
     read_answers,
-    read_experts,
-    read_sheet,
     strata_of,
     write_disagreements,
     write_sheet,
@@ -32,7 +29,7 @@ TEXTS = {f"t{i}": Text(f"t{i}", f"+第{i}条") for i in range(12)}
 KINDS = ["positive"] * 4 + ["negative"] * 6 + ["disputed"] * 2
 LABEL = {"positive": 1, "negative": 0, "disputed": None}
 SHEET = Sheet(
-    {i + 1: SheetPair(i + 1, f"t{i}", f"t{i}", LABEL[kind], kind) for i, kind in enumerate(KINDS)},
+    {i + 1: SheetPair(f"t{i}", f"t{i}", LABEL[kind], kind) for i, kind in enumerate(KINDS)},
     {"positive": 8, "negative": 600, "disputed": 2},
 )
 
@@ -80,8 +77,8 @@ def test_a_larger_sample_includes_the_smaller_one_of_each_stratum():
         draw(strata, {"positive": 5, "negative": 0}, 7),
         draw(strata, {"positive": 20, "negative": 10}, 7),
     )
-    positives = {one.pair for one in many.rows.values() if one.label}
-    assert {one.pair for one in few.rows.values()} < positives
+    positives = {one for one in many.rows.values() if one.label}
+    assert set(few.rows.values()) < positives
     assert (len(positives), list(many.rows)) == (20, list(range(1, 31)))
     assert many.pairs == {"positive": 50, "negative": 50}
 
@@ -90,11 +87,9 @@ def test_a_sheet_is_blind_safe_to_open_and_read_back(sheet):
     text = sheet.read_text(encoding="utf-8-sig")
     assert not any(word in text for word in ("positive", "negative", "t1"))
     assert all(row["query"].startswith("'+第") and row["answer"] == "" for row in rows_of(sheet))
-    assert read_sheet(sheet) == SHEET
     assert read_answers(sheet, SHEET) == {}
-    key_of(sheet).write_text('{"rows": [{"row": 1}]}')
-    with pytest.raises(MarError, match=r"sheet\.key\.json is not the key"):
-        read_sheet(sheet)
+    key = json.loads(sheet.with_name("sheet.key.json").read_text(encoding="utf-8"))
+    assert {one["row"]: one["label"] for one in key["rows"]} == {k: v.label for k, v in SHEET.rows.items()}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
@@ -121,28 +116,13 @@ def test_files_other_than_the_sheet_are_refused(fill, change, message):
         read_answers(path, SHEET)
 
 
-def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
-    experts = read_experts(sheet, [fill("li", "SSDD" + "DDDDA " + "10")])
-    assert (experts.number, experts.kappa, experts.unanswered, len(experts.answers)) == (1, None, 1, 11)
-    assert [experts.answers[f"t{i}", f"t{i}"] for i in range(4)] == [1, 1, 0, 0]
-    assert experts.weight(("t0", "t0")) == 8 / 4
-    assert experts.weight(("t4", "t4")) == 600 / 5  # one of six has no answer
-    # Together they represent all pairs.
-    assert sum(experts.weight(pair) for pair in experts.answers) == sum(SHEET.pairs.values())
-
-
-def test_pairs_on_which_experts_differ_have_no_answer_and_are_listed(sheet, fill, tmp_path):
-    li, wang = fill("li", "1111000000" + "10"), fill("wang", "1100010000" + "10")
-    experts = read_experts(sheet, [li, wang])
-    assert (experts.differing, len(experts.answers)) == (3, 9)
-    assert 0 < experts.kappa < 1
+def test_pairs_on_which_experts_differ_are_listed(fill, tmp_path):
+    files = [fill("li", "1111000000" + "10"), fill("wang", "1100010000" + "10")]
+    answers = {path.stem: read_answers(path, SHEET) for path in files}
     out = tmp_path / "differ.csv"
-    answers = {path.stem: read_answers(path, SHEET) for path in (li, wang)}
     assert write_disagreements(out, SHEET, answers, TEXTS, TEXTS) == 3
     shown = [(row["row"], row["answer of li"], row["answer of wang"]) for row in rows_of(out)]
     assert shown == [("3", "1", "0"), ("4", "1", "0"), ("6", "0", "1")]
-    three = read_experts(sheet, [li, wang, fill("zhao", "1" * 12)])
-    assert (three.differing, three.answers["t2", "t2"], three.answers["t5", "t5"]) == (0, 1, 1)
 
 
 def test_agreement_weights_strata_by_size_without_disputed_pairs():
@@ -151,7 +131,9 @@ def test_agreement_weights_strata_by_size_without_disputed_pairs():
     assert (report["pairs"], report["unanswered"], report["kappa"]) == (10, 0, None)
     assert report["agreement"][0] == pytest.approx((8 * 3 / 4 + 600) / 608, abs=1e-4)
     assert report["agreement"][1] < report["agreement"][0] < report["agreement"][2]
-    assert (report["positives_confirmed"], report["negatives_confirmed"]) == (0.75, 1.0)
+    confirmed = report["confirmed"]
+    assert (confirmed["positives"]["share"][0], confirmed["negatives"]["share"][0]) == (0.75, 1.0)
+    assert (confirmed["positives"]["pairs"], confirmed["negatives"]["pairs"]) == (4, 6)
     with pytest.raises(MarError, match="No pair has answers"):
         compare(SHEET, {"li": answers, "wang": {}})
 
@@ -184,12 +166,13 @@ def test_the_step_draws_a_sheet_and_later_compares_filled_in_copies(options, tmp
     record, _ = perform(REVIEW, ReviewSettings(**options))
     assert record["counts"]["details"]["drawn"] == {"negative": 30, "positive": 20}
     first = (tmp_path / "review" / "sheet.csv").read_bytes()
-    key = read_sheet(tmp_path / "review" / "sheet.csv")
+    key = json.loads((tmp_path / "review" / "sheet.key.json").read_text(encoding="utf-8"))
+    labels = {one["row"]: one["label"] for one in key["rows"]}
     copies = []
     for name, wrong in (("li", ()), ("wang", (1, 2))):
         rows = rows_of(tmp_path / "review" / "sheet.csv")
         for row in rows:
-            label = key.rows[int(row["row"])].label
+            label = labels[int(row["row"])]
             row["answer"] = str(1 - label if int(row["row"]) in wrong else label)
         copies.append(tmp_path / f"{name}.csv")
         with copies[-1].open("w", encoding="utf-8-sig", newline="") as stream:
