@@ -31,6 +31,7 @@ from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
 from mar_st.model.family import add_query_encoder
+from mar_st.model.layers import keep_layers
 from mar_st.model.mar import MAR
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import route
@@ -43,7 +44,6 @@ from mar_st.spaces.encoders import (
     LOOKUP_RUNG,
     Rung,
     copied,
-    cut_to_layers,
     default_rung,
     given_encoder,
     kept_layers,
@@ -75,7 +75,7 @@ MANIFEST, REPORT_FILE = "space.json", "ladder.json"
 LEARNING_RATE, GIVEN_RATE = 1e-3, 1e-4
 
 #: Settings on which the weights do not depend.
-_NOT_TRAINED = {"out", "store", "save_steps", "evaluate", "eval_split"}
+_NOT_TRAINED = {"out", "store", "save_steps", "evaluate"}
 
 
 def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class _Run:
         self.default = default_rung(self.rungs, settings.default_rung) if self.ladder else own
         if any(rung.trained for rung in self.rungs):
             need_packages("accelerate", extra="train", purpose="Training")
-        self.tasks = measure.load_tasks(settings.evaluate, settings.eval_split)
+        self.tasks = measure.load_tasks(settings.evaluate)
         if settings.student is not None:
             check_source(settings.student, what="student")
         self.rate = settings.learning_rate or (
@@ -146,6 +146,7 @@ class _Run:
             self.held[role] = [whole[row] for row in sorted(kept)]
             self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
         self.side = self._source_side() if self.ladder else None
+        self._hidden_means: HiddenMeans | None = None
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
@@ -309,24 +310,21 @@ class _Run:
         )
 
     def _cut(self, modules: list[Any], rung: Rung) -> None:
-        """Cut an encoder to the layers of a rung, in place."""
-        choice = self.settings.ladder_layers
-        layers = kept_layers(modules, rung.layers, choice)
-        means = None
-        if layers[0] and self.settings.ladder_embeddings == "context-means":
-            means = self._means(modules)
-        cut_to_layers(modules, layers, means)
+        """Cut an encoder to the layers of a rung, in place; mean hidden states become the embeddings."""
+        layers = kept_layers(modules, rung.layers)
+        means = self._means(modules) if layers[0] else None
+        keep_layers(modules, layers, what="--ladder")
+        if means is not None and layers[0] in means.sums:
+            modules[0] = means.write(modules[0], layers[0])
 
     def _means(self, modules: list[Any]) -> HiddenMeans:
         """Return the mean hidden states below all rungs over the texts, computed once."""
-        if not hasattr(self, "_hidden_means"):
+        if self._hidden_means is None:
             settings = self.settings
             role: Side = "query" if self.train["query"] else "document"
             prompt = self._prompt if role == "query" else self._documents_prompt
             texts = [prompt + self.train[role][row] for row in sample(len(self.train[role]), settings.seed)]
-            firsts = [
-                kept_layers(modules, r.layers, settings.ladder_layers)[0] for r in self.rungs if r.trained
-            ]
+            firsts = [kept_layers(modules, rung.layers)[0] for rung in self.rungs if rung.trained]
             self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rungs")
             self._hidden_means = HiddenMeans.of(
                 modules[0],
@@ -463,15 +461,15 @@ class _Run:
             row = rows[rung.name] = {"route": name, "agreement": self._agreement(model)}
             self.say(f"{name}: {measure.summary(row['agreement'])}")
             if self.ladder:
-                row["tasks"] = judged.report(judged.queries(model)) if judged.tasks else {}
+                row["tasks"] = judged.report(model)
                 row |= measure.speed(model.to("cpu"), texts[:128])
-                row |= {**measure.parameters(model), "mib": measure.mebibytes(part, name)}
+                row |= measure.sizes(model, part, name)
         return {"default": self.default.name, "method": measure.method(), "rungs": rows}
 
     def _agreement(self, model: MAR) -> dict[str, Any]:
         """Return the agreement of a student with the teacher on the held-out texts."""
         held, space, documents = self.held, self.space, self.texts["document"]
-        encoded = {"query": np.empty((0, space.dim)), "document": np.empty((0, space.dim))}
+        encoded = {}
         if held["query"]:
             encoded["query"] = model.encode_queries(held["query"])
         if held["document"]:

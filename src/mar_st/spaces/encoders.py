@@ -6,7 +6,6 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Transformer
@@ -15,7 +14,7 @@ from transformers import AutoConfig
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source, linear_projection, load_encoder
-from mar_st.model.layers import keep_layers, set_dropout
+from mar_st.model.layers import set_dropout
 from mar_st.model.mar import MAR
 from mar_st.model.names import model_source
 from mar_st.model.opening import open_model, route
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.model.context_means import HiddenMeans
     from mar_st.recipes.schema import Side
-    from mar_st.spaces.settings import Choice
 
 #: The rung without a transformer, and the copy of the teacher.
 LOOKUP_RUNG, FULL_RUNG = "lookup", "full"
@@ -272,14 +269,8 @@ def copied(chain: Sequence[Any], dim: int) -> list[Any]:
     return [*modules, truncation(width, dim)] if width > dim else modules
 
 
-def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int]:
-    """Return the indices of the layers of an encoder that a rung keeps.
-
-    Args:
-        modules: Modules that start with a Transformer.
-        layers: Number of layers to keep.
-        choice: `last`: the last ones, whose output the rung has to reproduce; `first`: the first ones;
-            `spread`: evenly spaced, including the first and the last.
+def kept_layers(modules: Sequence[Any], layers: int) -> list[int]:
+    """Return the indices of the last layers of an encoder, whose output a rung has to reproduce.
 
     Raises:
         MarError: The encoder has fewer layers.
@@ -287,25 +278,7 @@ def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int
     depth = int(modules[0].model.config.num_hidden_layers)
     if layers > depth:
         raise MarError(f"--ladder asks for {layers} layers, but the student has only {depth}.")
-    places: dict[Choice, Sequence[int]] = {
-        "last": range(depth - layers, depth),
-        "first": range(layers),
-        "spread": np.linspace(0, depth - 1, layers).round().astype(int).tolist(),
-    }
-    return list(places[choice])
-
-
-def cut_to_layers(modules: list[Any], layers: Sequence[int], means: HiddenMeans | None = None) -> None:
-    """Keep some layers of an encoder, in place.
-
-    Args:
-        modules: Modules that start with a Transformer.
-        layers: Indices of the layers to keep.
-        means: Mean hidden states of the encoder, which become the token embeddings; `None`: keep its own.
-    """
-    keep_layers(modules, layers, what="--ladder")
-    if means is not None and layers[0] in means.sums:
-        modules[0] = means.write(modules[0], layers[0])
+    return list(range(depth - layers, depth))
 
 
 def trainable(modules: Sequence[Any], *, max_length: int) -> None:

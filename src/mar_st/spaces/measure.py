@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 from tqdm import tqdm
 
 from mar_st.errors import MarError
@@ -33,6 +32,8 @@ MAX_DOCUMENTS = 100_000
 BLOCK = 8192
 #: Resamples of the bootstrap.
 RESAMPLES = 2000
+#: Queries that are timed together.
+_TIMED_QUERIES = 8 * BATCH_TEXTS
 
 
 def mean_cosine(one: np.ndarray, other: np.ndarray) -> float:
@@ -74,17 +75,11 @@ def overlaps(
     return np.array([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)])
 
 
-def interval(values: np.ndarray, *, seed: int) -> list[float]:
-    """Return the 95 % bootstrap interval of a mean over queries."""
-    drawn = bootstrap(Scores(values[None]), resamples=RESAMPLES, seed=[seed])
-    return [round(float(bound), 4) for bound in np.quantile(drawn, (0.025, 0.975))]
-
-
 def agreement(
-    encoded: dict[str, np.ndarray],
-    taught: dict[str, np.ndarray],
+    encoded: Mapping[str, np.ndarray],
+    taught: Mapping[str, np.ndarray],
     corpus: Vectors | None,
-    own: Sequence[int] | None,
+    own: Sequence[int],
     *,
     seed: int,
 ) -> dict[str, Any]:
@@ -103,36 +98,27 @@ def agreement(
     """
     report: dict[str, Any] = {}
     for role, vectors in encoded.items():
-        if len(vectors):
-            report[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
-            report[f"held_out_{role}"] = len(vectors)
-    if corpus is None or len(corpus) < 2:
+        report[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
+        report[f"held_out_{role}"] = len(vectors)
+    role = "query" if "query" in encoded else "document"
+    if corpus is None or len(corpus) < 2 or role not in encoded:
         return report
-    role = "query" if len(encoded.get("query", ())) else "document"
     if len(corpus) > MAX_DOCUMENTS:
         kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MAX_DOCUMENTS, replace=False))
         places = {int(row): place for place, row in enumerate(kept)}
-        own = [places.get(int(row), -1) for row in own or ()]
+        own = [places.get(int(row), -1) for row in own]
         corpus = corpus.select(kept)
-    if len(encoded.get(role, ())):
-        rows = own if role == "document" else None
-        shares = overlaps(encoded[role], taught[role], corpus, rows)
-        report["overlap_at_10"] = round(float(shares.mean()), 4)
-        report["overlap_interval"] = interval(shares, seed=seed)
-        report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
-        report["overlap_corpus"] = len(corpus)
+    shares = overlaps(encoded[role], taught[role], corpus, own if role == "document" else None)
+    drawn = bootstrap(Scores(shares[None]), resamples=RESAMPLES, seed=[seed])
+    report["overlap_at_10"] = round(float(shares.mean()), 4)
+    report["overlap_interval"] = _interval(drawn)
+    report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
+    report["overlap_corpus"] = len(corpus)
     return report
 
 
-_AVERAGE = "average"
-
-
-def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
-    """Load the tasks to measure on.
-
-    Args:
-        folders: Folders in the Hub layout (corpus, queries, qrels), or names of packaged tasks.
-        split: Split of their qrels.
+def load_tasks(folders: Sequence[str]) -> list[TaskData]:
+    """Load the tasks to measure on: folders in the Hub layout, or names of packaged tasks.
 
     Raises:
         MarError: The task does not exist, or it is neither retrieval nor reranking.
@@ -140,11 +126,9 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
     tasks: list[TaskData] = []
     for folder in folders:
         name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(folder).name.lower())
-        data = load_task(Task(name=name.strip("-") or "task", path=folder, split=split))
+        data = load_task(Task(name=name.strip("-") or "task", path=folder))
         if data.type == "sts":
             raise MarError(f"--eval takes retrieval and reranking tasks; {folder} holds pairs of texts.")
-        if data.task.name == _AVERAGE and len(folders) > 1:
-            raise MarError(f"{folder}: the report calls the mean of all tasks 'average'; rename the folder.")
         if data.task.name in [other.task.name for other in tasks]:
             raise MarError(f"--eval names two tasks {data.task.name!r}; rename one of the folders.")
         tasks.append(data)
@@ -158,14 +142,12 @@ class JudgedTasks:
     Attributes:
         tasks: The tasks.
         documents: Vectors of their documents, `(documents, dim)` each.
-        taught: The teacher's vectors of their queries, `(queries, dim)` each.
-        teacher: Scores of the teacher's vectors.
+        teacher: Scores of the teacher's vectors of their queries.
         seed: Seed of the bootstrap.
     """
 
     tasks: list[TaskData]
     documents: list[torch.Tensor]
-    taught: list[np.ndarray]
     teacher: list[Scores]
     seed: int
 
@@ -174,52 +156,35 @@ class JudgedTasks:
         """Ask the teacher for the vectors of all documents and queries; its store keeps them."""
         documents = [torch.from_numpy(np.asarray(space.documents(list(t.corpus.values())))) for t in tasks]
         taught = [np.asarray(space.vectors(list(task.queries.values()), "query")) for task in tasks]
-        scores = [
-            _scores(task, vectors, corpus)
-            for task, vectors, corpus in zip(tasks, taught, documents, strict=True)
-        ]
-        return cls(list(tasks), documents, taught, scores, seed)
+        return cls(list(tasks), documents, list(map(_scores, tasks, taught, documents)), seed)
 
-    def queries(self, model: MAR) -> list[np.ndarray]:
-        """Return an encoder's vectors of the queries of each task, `(queries, dim)`."""
-        return [model.encode_queries(list(task.queries.values())) for task in self.tasks]
-
-    def report(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Return an encoder's scores and retention, by task and on average.
-
-        Args:
-            queries: Vectors that `queries` returned for the model.
+    def report(self, model: MAR) -> dict[str, Any]:
+        """Return an encoder's score and retention by task.
 
         Returns:
-            For each task name, and `average` if there are several: `metric`, `score`, `teacher`,
-            `retention` (score over that of the teacher's queries on the same documents), `interval` (95 %,
-            the same resampled queries for both), `queries`.
+            For each task name: `metric`, `queries`, `score`, `teacher`, `retention` (score over that of the
+            teacher's queries on the same documents) and its 95 % `interval` (the same resampled queries for
+            both); None where the teacher finds nothing.
         """
-        own = [
-            _scores(task, vectors, corpus)
-            for task, vectors, corpus in zip(self.tasks, queries, self.documents, strict=True)
-        ]
         report: dict[str, Any] = {}
-        drawn, taught = [], []
-        for number, (task, scores, teacher) in enumerate(zip(self.tasks, own, self.teacher, strict=True)):
-            drawn.append(self._drawn(scores, number))
-            taught.append(self._drawn(teacher, number))
+        for number, (task, documents, teacher) in enumerate(
+            zip(self.tasks, self.documents, self.teacher, strict=True)
+        ):
+            own = _scores(task, model.encode_queries(list(task.queries.values())), documents)
+            drawn, taught = (
+                bootstrap(scores, resamples=RESAMPLES, seed=[self.seed, number]) for scores in (own, teacher)
+            )
+            score, best = float(own.per_seed()[0]), float(teacher.per_seed()[0])
+            usable = taught > 0
             report[task.task.name] = {
                 "metric": task.metric,
                 "queries": len(task.queries),
-                **_ratio(_mean([scores]), _mean([teacher]), drawn[-1], taught[-1]),
-            }
-        if len(self.tasks) > 1:
-            report[_AVERAGE] = {
-                "metric": ", ".join(dict.fromkeys(task.metric for task in self.tasks)),
-                "queries": sum(len(task.queries) for task in self.tasks),
-                **_ratio(_mean(own), _mean(self.teacher), np.mean(drawn, axis=0), np.mean(taught, axis=0)),
+                "score": round(score, 5),
+                "teacher": round(best, 5),
+                "retention": round(score / best, 4) if best else None,
+                "interval": _interval(drawn[usable] / taught[usable]) if best else None,
             }
         return report
-
-    def _drawn(self, scores: Scores, number: int) -> np.ndarray:
-        """Return means over resampled queries, which are the same for every encoder."""
-        return bootstrap(scores, resamples=RESAMPLES, seed=[self.seed, number])
 
 
 def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Scores:
@@ -227,36 +192,17 @@ def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Sco
     return task.scores([score_vectors(task, vectors, documents, lambda a, b: a @ b.T)])
 
 
-def _mean(scores: Sequence[Scores]) -> float:
-    return float(np.mean([one.per_seed()[0] for one in scores]))
-
-
-def _ratio(score: float, teacher: float, drawn: np.ndarray, taught: np.ndarray) -> dict[str, Any]:
-    """Return the retention of a score, with its interval from scores of the same resampled queries."""
-    usable = taught > 0
-    report: dict[str, Any] = {"score": round(score, 5), "teacher": round(teacher, 5)}
-    if not teacher or not usable.any():  # the teacher finds nothing, so there is nothing to keep
-        return report | {"retention": None, "interval": None}
-    bounds = np.quantile(drawn[usable] / taught[usable], (0.025, 0.975))
-    return report | {
-        "retention": round(score / teacher, 4),
-        "interval": [round(float(bound), 4) for bound in bounds],
-    }
-
-
-#: How the times are taken; goes into the report.
-TIMING_METHOD = (
-    "sentence-transformers in one process, one encoder after the other: p50 over three rounds of single "
-    "queries after a round that does not count; queries/s in calls of {together}; {threads} thread(s)"
-)
-
-#: Queries that are timed together.
-_TIMED_QUERIES = 8 * BATCH_TEXTS
+def _interval(drawn: np.ndarray) -> list[float]:
+    return [round(float(bound), 4) for bound in np.quantile(drawn, (0.025, 0.975))]
 
 
 def method() -> str:
     """Describe how the times of a report were measured."""
-    return TIMING_METHOD.format(together=BATCH_TEXTS, threads=torch.get_num_threads())
+    return (
+        "sentence-transformers in one process, one encoder after the other: p50 over three rounds of single "
+        f"queries after a round that does not count; queries/s in calls of {BATCH_TEXTS}; "
+        f"{torch.get_num_threads()} thread(s)"
+    )
 
 
 def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
@@ -267,7 +213,7 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
         texts: Queries to time, at least one.
 
     Returns:
-        `p50_ms` and `p99_ms` of one query, and `per_second`: queries per second in calls of 16.
+        `p50_ms` of one query, and `per_second`: queries per second in calls of 16.
     """
 
     def encode(block: Sequence[str]) -> np.ndarray:
@@ -283,70 +229,47 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
         encode(block)
     return {
         "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
-        "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),
         "per_second": round(_TIMED_QUERIES / (time.perf_counter() - started), 1),
     }
 
 
-def parameters(model: MAR) -> dict[str, int]:
-    """Count the parameters of a query encoder, and those that are not embeddings.
-
-    Vectors of token pairs count as embeddings.
-    """
-    parts = [part for module in model.route_modules("query") for part in module.modules()]
-    every = {id(p): p.numel() for part in parts for p in part.parameters(recurse=False)}
-    tables = (nn.Embedding, nn.EmbeddingBag)
-    embedded = {
-        id(p): p.numel() for part in parts if isinstance(part, tables) for p in part.parameters(recurse=False)
-    }
-    paired = sum(count_values(module) for module in model.route_modules("query"))
-    total = sum(every.values())
+def sizes(model: MAR, folder: Path, route: str) -> dict[str, float]:
+    """Return the parameters of a query encoder, vectors of token pairs included, and its MiB on disk."""
+    modules = model.route_modules("query")
+    parameters = {id(p): p.numel() for module in modules for p in module.parameters()}
+    files = [file for path in {part.path for part in saved_chain(folder, route)} for file in path.rglob("*")]
     return {
-        "parameters": total + paired,
-        "parameters_without_embeddings": total - sum(embedded.values()),
+        "parameters": sum(parameters.values()) + sum(map(count_values, modules)),
+        "mib": round(sum(file.stat().st_size for file in files if file.is_file()) / 2**20, 2),
     }
-
-
-def mebibytes(folder: Path, route: str) -> float:
-    """Return the size of the files of a saved query encoder in MiB."""
-    parts = {part.path for part in saved_chain(folder, route)}
-    size = sum(file.stat().st_size for path in parts for file in path.rglob("*") if file.is_file())
-    return round(size / 2**20, 2)
 
 
 def headline(row: Mapping[str, Any]) -> tuple[str, float | None, list[float] | None]:
     """Return the metric that stands for a rung's quality: name, value and 95 % interval."""
-    tasks = row.get("tasks") or {}
-    if tasks:
-        best = tasks.get("average") or next(iter(tasks.values()))
-        return f"retention of {best['metric']}", best["retention"], best["interval"]
     agreed = row["agreement"]
-    for name, label in (("overlap_at_10", "overlap@10 with the teacher"), ("cosine_query", "cosine"),
-                        ("cosine_document", "cosine")):  # fmt: skip
-        if name in agreed:
-            return label, agreed[name], agreed.get("overlap_interval") if "overlap" in name else None
-    return "retention", None, None
+    for task in row["tasks"].values():
+        return task["metric"], task["retention"], task["interval"]
+    if "overlap_at_10" in agreed:
+        return "overlap@10 with the teacher", agreed["overlap_at_10"], agreed["overlap_interval"]
+    return "cosine", agreed.get("cosine_query", agreed.get("cosine_document")), None
 
 
 def table_lines(report: Mapping[str, Any]) -> list[str]:
     """Return the rungs of a report as lines of text."""
-    rows = report["rungs"]
-    label = next((headline(row)[0] for row in rows.values()), "retention")
     lines = [
         f"{'rung':8} {'route':14} {'retention':>9} {'95 % interval':>15} {'p50 ms':>9} {'queries/s':>9} "
-        f"{'parameters':>12} {'no embed.':>12} {'MiB':>8}"
+        f"{'parameters':>12} {'MiB':>8}"
     ]
-    for name, row in rows.items():
-        _, value, bounds = headline(row)
+    label = ""
+    for name, row in report["rungs"].items():
+        label, value, bounds = headline(row)
         figures = "-" if value is None else f"{value:.4f}"
         spread = "-" if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"
         lines.append(
             f"{name:8} {row['route']:14} {figures:>9} {spread:>15} {row['p50_ms']:9.3f} "
-            f"{row['per_second']:9.0f} {row['parameters']:12,} {row['parameters_without_embeddings']:12,} "
-            f"{row['mib']:8.1f}"
+            f"{row['per_second']:9.0f} {row['parameters']:12,} {row['mib']:8.1f}"
         )
-    lines.append(f"retention: {label.removeprefix('retention of ')}. Times: {report['method']}.")
-    return lines
+    return [*lines, f"retention: {label}. Times: {report['method']}."]
 
 
 def summary(report: Mapping[str, Any]) -> str:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mar_st.options import Settings, Switch
 
-__all__ = ["AlignSettings", "Choice", "Embeddings"]
-
-#: Which of an encoder's layers a rung takes: the last ones, whose output it has to reproduce; the first ones;
-#: or evenly spaced ones, including the first and the last.
-Choice: TypeAlias = Literal["last", "first", "spread"]
-
-#: Token embeddings of a rung made of upper layers: each token's mean hidden state over the texts (see
-#: `mar_st.model.context_means`), or those of the encoder itself.
-Embeddings: TypeAlias = Literal["context-means", "copied"]
+__all__ = ["AlignSettings"]
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -97,17 +89,10 @@ class AlignSettings(Settings):
     ladder: str | None = Field(
         None, description="Train several query encoders into one folder, e.g. lookup,1,2,4,full."
     )
-    ladder_layers: Choice = Field("last", description="Layers of the teacher that a rung copies.")
-    ladder_embeddings: Embeddings = Field(
-        "context-means",
-        description="Token embeddings that the upper layers of a rung start from: each token's mean hidden "
-        "state, or the teacher's own.",
-    )
     ladder_bigrams: int = Field(
         0,
         ge=0,
-        description="Maximum number of pairs of adjacent tokens that get vectors of their own in a rung; "
-        "without --ladder-embeddings copied.",
+        description="Maximum number of pairs of adjacent tokens that get vectors of their own in a rung.",
     )
     default_rung: str | None = Field(
         None, description="Rung that becomes the default route 'query'; default: 2, otherwise the largest."
@@ -115,21 +100,11 @@ class AlignSettings(Settings):
     evaluate: Annotated[tuple[str, ...], Switch("--eval")] = Field(
         (), description="Task folder (Hub layout) to measure the rungs on; may be repeated."
     )
-    eval_split: str = Field("test", description="Qrels split of the tasks.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        of_ladder = (
-            self.default_rung,
-            self.evaluate,
-            self.ladder_bigrams,
-            self.ladder_layers != "last",
-            self.ladder_embeddings == "copied",
-        )
-        if self.ladder is None and any(of_ladder):
-            raise ValueError("--ladder-*, --default-rung and --eval belong to --ladder")
-        if self.ladder_bigrams and self.ladder_embeddings == "copied":
-            raise ValueError("--ladder-bigrams needs mean hidden states: --ladder-embeddings context-means")
+        if self.ladder is None and (self.default_rung or self.evaluate or self.ladder_bigrams):
+            raise ValueError("--ladder-bigrams, --default-rung and --eval belong to --ladder")
         if not (self.queries or self.texts):
             raise ValueError("there is nothing to align on: give --queries, --texts, or both")
         if not (self.contrastive_weight or self.mse_weight or self.cosine_weight):

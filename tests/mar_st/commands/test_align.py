@@ -11,19 +11,11 @@ def test_settings_of_a_ladder_need_a_ladder():
     for extra in (
         ["--default-rung", "2"],
         ["--eval", "task"],
-        ["--ladder-layers", "spread"],
         ["--ladder-bigrams", "9"],
     ):
         result = CliRunner().invoke(app, [*ARGUMENTS, *extra])
         assert result.exit_code == 2
         assert "--ladder" in result.output
-
-
-def test_vectors_of_token_pairs_need_mean_hidden_states():
-    settings = ["--ladder", "1", "--ladder-bigrams", "9", "--ladder-embeddings", "copied"]
-    result = CliRunner().invoke(app, [*ARGUMENTS, *settings])
-    assert result.exit_code == 2
-    assert "needs mean hidden states" in result.output
 
 
 def test_a_ladder_is_checked_before_the_teacher_is_loaded():

@@ -13,7 +13,6 @@ from mar_st.model.encoders import load_encoder
 from mar_st.modules import truncation
 from mar_st.spaces.encoders import (
     copied,
-    cut_to_layers,
     default_rung,
     given_encoder,
     kept_layers,
@@ -79,24 +78,11 @@ def test_a_default_that_the_ladder_lacks_is_refused():
         default_rung(parse_ladder("1,lookup"), "3")
 
 
-@pytest.mark.parametrize(
-    ("choice", "places"), [("last", [2, 3, 4]), ("first", [0, 1, 2]), ("spread", [0, 2, 4])]
-)
-def test_layers_are_kept_by_the_choice(choice, places):
+def test_the_last_layers_are_kept():
     modules = encoder(5)
-    assert kept_layers(modules, 3, choice) == places
-    assert kept_layers(modules, 5, choice) == [0, 1, 2, 3, 4]
+    assert kept_layers(modules, 3) == [2, 3, 4]
     with pytest.raises(MarError, match="asks for 6 layers, but the student has only 5"):
-        kept_layers(modules, 6, choice)
-
-
-def test_a_cut_encoder_has_the_weights_of_the_layers_that_it_keeps():
-    modules = encoder(4)
-    wanted = [modules[0].model.encoder.layer[place] for place in (1, 3)]
-    cut_to_layers(modules, [1, 3])
-    assert list(modules[0].model.encoder.layer) == wanted
-    assert modules[0].model.config.num_hidden_layers == 2
-    assert model_of(modules).encode(TEXTS).shape == (2, 32)
+        kept_layers(modules, 6)
 
 
 def test_the_document_side_is_taken_if_the_query_side_has_too_few_layers(mar):

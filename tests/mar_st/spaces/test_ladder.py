@@ -101,15 +101,15 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
 
 
 @pytest.mark.thorough
-def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, teacher):
-    untrained = {"learning_rate": 1e-12, "epochs": 0.1}
-    cosines = {}
-    for kind in ("context-means", "copied"):
-        _align(tmp_path, "2", out=kind, ladder_embeddings=kind, **untrained)
-        model = MAR.from_pretrained(tmp_path / kind, routes="query", device="cpu")
+def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, teacher, monkeypatch):
+    cosines = []
+    for out in ("means", "copied"):
+        _align(tmp_path, "2", out=out, learning_rate=1e-12, epochs=0.1)
+        model = MAR.from_pretrained(tmp_path / out, routes="query", device="cpu")
         same = model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)
-        cosines[kind] = float(same.sum(axis=1).mean())
-    assert cosines["context-means"] > cosines["copied"] + 0.02
+        cosines.append(float(same.sum(axis=1).mean()))
+        monkeypatch.setattr(module._Run, "_means", lambda self, modules: None)
+    assert cosines[0] > cosines[1] + 0.02
 
 
 @pytest.mark.thorough
@@ -138,7 +138,7 @@ def test_rungs_get_vectors_of_token_pairs(tmp_path, teacher):
 def test_the_rungs_come_near_to_the_teacher(tmp_path, teacher, task):
     cosines = []
     for out, options in (("start", {"learning_rate": 1e-9}), ("out", {"epochs": 8})):
-        _align(tmp_path, "1", out=out, ladder_embeddings="copied", **options, evaluate=(task,))
+        _align(tmp_path, "1", out=out, **options, evaluate=(task,))
         model = MAR.from_pretrained(tmp_path / out, routes="query", device="cpu")
         cosines.append(
             float((model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)).sum(axis=1).mean())
@@ -200,7 +200,7 @@ def test_other_tasks_measure_a_finished_ladder_again_without_training(tmp_path, 
 
     assert set(manifest["tasks"]) == {"task", "other"}
     report = json.loads((out / "ladder.json").read_text())
-    assert set(report["rungs"]["full"]["tasks"]) == {"task", "other", "average"}
+    assert set(report["rungs"]["full"]["tasks"]) == {"task", "other"}
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "\n".join(table_lines(report)) in card
@@ -281,7 +281,6 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, teacher, task):
     assert [type(part).__name__ for part in chosen.route_modules("query")] == ["LookupEncoder", "Normalize"]
     report = json.loads((tmp_path / "out" / "ladder.json").read_text())["rungs"]["lookup"]
     assert report["agreement"]["cosine_query"] > 0.5
-    assert report["parameters_without_embeddings"] < 0.2 * report["parameters"]
     every = MAR.from_pretrained(tmp_path / "out", device="cpu")
     vectors = every.encode(QUERIES, task="query-lookup", prompt_name="query")
     np.testing.assert_allclose(vectors, chosen.encode_queries(QUERIES), atol=1e-6)
