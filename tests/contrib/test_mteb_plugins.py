@@ -73,11 +73,11 @@ def test_mteb_takes_this_package_from_the_entry_point(patched, autoload):
     # with MEDTEB_AUTOLOAD=0 nothing but the entry point brings this package in
     answer = json.loads(ask([patched, ROOT / "src"], "-c", ASK, MEDTEB_AUTOLOAD=autoload).splitlines()[-1])
     assert answer == {
-        "task": "medteb_mteb.tasks.cmirb",
+        "task": "medteb_mteb.tasks.tables",
         "benchmark": 10,
         "model": "medteb/mar-mini",
         "alias": "medteb/mar-mini",
-        "replaced": "medteb_mteb.tasks.of_mteb",
+        "replaced": "medteb_mteb.tasks.tables",
         "plugins": True,
         "once": 1,
     }
