@@ -49,7 +49,7 @@ def main() -> None:
 
     from tools.anonymize.evaluate import quality, read_marked
 
-    from medteb_mteb.curation.anonymize.find import Finder, analyzer
+    from medteb_mteb.curation.anonymize.find import Finder
 
     finder = Finder()
     sentences = []
@@ -71,13 +71,6 @@ def main() -> None:
     length = sum(map(len, texts)) / len(texts)
     print(f"Finder: {len(texts) / elapsed:,.0f} texts/s of one core ({length:.0f} characters each)")
     print(f"found: {dict(counts.most_common())}")
-
-    engine = analyzer()
-    some = texts[:2000]
-    start = time.process_time()
-    for text in some:
-        engine.analyze(text, language="zh")
-    print(f"presidio's engine: {len(some) / (time.process_time() - start):,.0f} texts/s")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,22 @@
-"""Finds identifiers with the recognisers, directly or in presidio's engine."""
+"""Finds identifiers with the recognisers."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mar_st.errors import MarError
+from mar_st.files import need_packages
 from medteb_mteb.curation.anonymize.checks import plain
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, chosen, disjoint
+from medteb_mteb.curation.anonymize.kinds import Span, chosen, disjoint
 from medteb_mteb.curation.texts.terms import joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from presidio_analyzer import AnalyzerEngine
-
     from medteb_mteb.curation.anonymize.known import Known
     from medteb_mteb.curation.anonymize.recogniser import Recogniser
 
-__all__ = ["MIN_SCORE", "Finder", "analyzer", "recognisers"]
+__all__ = ["MIN_SCORE", "Finder", "recognisers"]
 
 #: Minimum score of a match outside strict mode.
 MIN_SCORE = 0.5
@@ -36,95 +34,35 @@ _MIN_REPEATED_LENGTHS = {
 _MIN_REPEATED_SCORES = {"NAME": 0.9}
 
 
-def recognisers(language: str = "zh") -> list[Recogniser]:
-    """Return one of each recogniser, for a registry of presidio.
-
-    Args:
-        language: Language under which presidio registers them; each one handles Chinese and English.
+@cache
+def recognisers() -> tuple[Recogniser, ...]:
+    """Return one of each recogniser.
 
     Raises:
-        MarError: presidio-analyzer is not installed.
+        PackageError: presidio-analyzer is not installed.
     """
-    try:
-        import presidio_analyzer  # noqa: F401  # lazy: presidio_analyzer
-    except ImportError as error:
-        raise MarError("Anonymising needs presidio-analyzer: pip install 'medteb[build]'") from error
-    from medteb_mteb.curation.anonymize.addresses import (  # lazy: presidio_analyzer
-        Address,
-        Bed,  # lazy: presidio_analyzer
-        EnglishAddress,
+    need_packages("presidio_analyzer", extra="build", purpose="anonymising")
+    from medteb_mteb.curation.anonymize import (  # lazy: presidio_analyzer
+        addresses,
+        contacts,
+        papers,
+        persons,
     )
-    from medteb_mteb.curation.anonymize.bare_names import BareName  # lazy: presidio_analyzer
-    from medteb_mteb.curation.anonymize.contacts import (  # lazy: presidio_analyzer
-        Email,
-        Landline,
-        MessengerAccount,
-        Phone,
-        Url,
-    )
-    from medteb_mteb.curation.anonymize.dates import AnyDate, BirthDate  # lazy: presidio_analyzer
-    from medteb_mteb.curation.anonymize.english_persons import (
-        DottedName,  # lazy: presidio_analyzer
-        EnglishName,  # lazy: presidio_analyzer
-    )
-    from medteb_mteb.curation.anonymize.papers import (  # lazy: presidio_analyzer
-        BankCard,
-        Code,
-        IdentityCard,
-        Papers,
-        Plate,
-        RecordNumber,
-        SocialSecurity,
-    )
-    from medteb_mteb.curation.anonymize.persons import PersonName  # lazy: presidio_analyzer
 
-    classes: list[type[Recogniser]] = [
-        *(
-            Url,
-            Email,
-            IdentityCard,
-            Phone,
-            SocialSecurity,
-            Papers,
-            RecordNumber,
-            BankCard,
-            Landline,
-            MessengerAccount,
-            Plate,
-        ),
-        *(BirthDate, AnyDate, Bed, Address, EnglishAddress),
-        *(PersonName, EnglishName, DottedName, BareName, Code),
-    ]
-    return [recogniser(language) for recogniser in classes]
-
-
-@cache
-def _shared() -> list[Recogniser]:
-    return recognisers()
-
-
-def analyzer(language: str = "zh") -> AnalyzerEngine:
-    """Return the engine of presidio with these recognisers and no language model; nothing is downloaded."""
-    own = [one for one in recognisers(language) if not IDENTIFIER_KINDS[one.kind].strict]
-    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # lazy: presidio_analyzer
-    from presidio_analyzer.nlp_engine import NoOpNlpEngine  # lazy: presidio_analyzer
-
-    registry = RecognizerRegistry(recognizers=own, supported_languages=[language])
-    engine = NoOpNlpEngine([{"lang_code": language, "model_name": "no_op"}])
-    return AnalyzerEngine(
-        registry=registry,
-        nlp_engine=engine,
-        supported_languages=[language],
-        default_score_threshold=MIN_SCORE,
-    )
+    return (
+        contacts.Url(), contacts.Email(), papers.IdentityCard(), contacts.Phone(), papers.SocialSecurity(),
+        papers.Papers(), papers.RecordNumber(), papers.BankCard(), contacts.Landline(),
+        contacts.MessengerAccount(), papers.Plate(), addresses.BirthDate(), addresses.AnyDate(),
+        addresses.Bed(), addresses.Address(), addresses.EnglishAddress(), persons.PersonName(),
+        persons.EnglishName(), persons.DottedName(), persons.BareName(), papers.Code(),
+    )  # fmt: skip
 
 
 class Finder:
     """Finds identifiers of some kinds.
 
-    It calls the recognisers directly and finds what presidio's engine finds with them (`analyzer`) in about
-    three quarters of the time. In addition, an identifier with a label in one text of a record is also found
-    in the other texts.
+    It calls the recognisers directly, which is faster than presidio's engine. In addition, an identifier with
+    a label in one text of a record is also found in the other texts.
 
     Args:
         kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all except those of strict mode.
@@ -146,7 +84,7 @@ class Finder:
         self.known = known
         self.least = 0.0 if strict else MIN_SCORE
         self.cleared = frozenset(cleared)
-        self._recognisers = [one for one in _shared() if one.kind in self.kinds]
+        self._recognisers = [one for one in recognisers() if one.kind in self.kinds]
 
     def __call__(self, text: str) -> list[Span]:
         """Return the identifiers of a text, sorted and without overlap."""

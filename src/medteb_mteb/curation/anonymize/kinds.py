@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from mar_st.errors import MarError
@@ -12,61 +10,43 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["IDENTIFIER_KINDS", "Kind", "Span", "chosen", "disjoint", "placeholder"]
+__all__ = ["IDENTIFIER_KINDS", "STRICT_KIND", "Span", "chosen", "disjoint", "placeholder"]
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of identifier.
-
-    Attributes:
-        chinese: Placeholder without brackets for texts with Chinese characters.
-        about: Description of the kind.
-        strict: Recognised only in strict mode, or if requested by name.
-    """
-
-    chinese: str
-    about: str
-    strict: bool = False
-
-
-IDENTIFIER_KINDS: dict[str, Kind] = {
-    "URL": Kind("网址", "web addresses that hold an id, a user or a query; a bare site stays"),
-    "EMAIL": Kind("邮箱", "e-mail addresses"),
-    "ID_CARD": Kind("身份证号", "resident identity cards: 18 digits with checksum, 15 digits with a label"),
-    "PHONE": Kind("电话", "mobile phones, international and US numbers; service hotlines stay"),
-    "SSN": Kind("社会安全号", "US social security numbers"),
-    "PASSPORT": Kind("证件号", "passports, travel permits and officers' cards, with their label"),
-    "RECORD_NUMBER": Kind(
-        "病历号", "numbers of stays, records, visits, insurance, examinations, with a label"
-    ),
-    "BANK_CARD": Kind("银行卡号", "bank cards (Luhn), and account numbers with a label"),
-    "LANDLINE": Kind("座机", "landlines with area code, or with a label"),
-    "ACCOUNT": Kind("账号", "WeChat, QQ and similar accounts, with their label"),
-    "PLATE": Kind("车牌号", "vehicle plates, those of new-energy vehicles too"),
-    "BIRTH_DATE": Kind("出生日期", "dates said to be of birth, at least year and month"),
-    "BED": Kind("床位", "bed numbers, with hospital and ward where given"),
-    "ADDRESS": Kind("地址", "addresses below the district: town, village, road with number, building, room"),
-    "NAME": Kind("姓名", "names of persons with a label or a title, or in a place where names stand"),
-    "DATE": Kind(
-        "日期", "dates with a day: of visits, operations, reports; only in strict mode", strict=True
-    ),
+#: Placeholder of each kind in texts with Chinese characters.
+IDENTIFIER_KINDS: dict[str, str] = {
+    "URL": "网址",  # web addresses that hold an id, a user or a query; a bare site stays
+    "EMAIL": "邮箱",
+    "ID_CARD": "身份证号",  # 18 digits with checksum, 15 digits with a label
+    "PHONE": "电话",  # mobile phones, international and US numbers; service hotlines stay
+    "SSN": "社会安全号",
+    "PASSPORT": "证件号",  # passports, travel permits and officers' cards, with their label
+    "RECORD_NUMBER": "病历号",  # numbers of stays, records, visits, insurance, examinations, with a label
+    "BANK_CARD": "银行卡号",  # bank cards (Luhn), and account numbers with a label
+    "LANDLINE": "座机",  # with area code, or with a label
+    "ACCOUNT": "账号",  # WeChat, QQ and similar accounts, with their label
+    "PLATE": "车牌号",
+    "BIRTH_DATE": "出生日期",  # dates said to be of birth, at least year and month
+    "BED": "床位",  # bed numbers, with hospital and ward where given
+    "ADDRESS": "地址",  # below the district: town, village, road with number, building, room
+    "NAME": "姓名",  # with a label or a title, or in a place where names stand
+    "DATE": "日期",  # with a day: of visits, operations, reports
 }
+#: The kind that is recognised only in strict mode, or if requested by name.
+STRICT_KIND = "DATE"
 
 
 def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, ...]:
-    """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, strict ones only if `strict`.
+    """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, `STRICT_KIND` only if `strict`.
 
     Raises:
         MarError: A kind is unknown, or no kind is left.
     """
     if names is None:
-        return tuple(name for name, kind in IDENTIFIER_KINDS.items() if strict or not kind.strict)
+        return tuple(name for name in IDENTIFIER_KINDS if strict or name != STRICT_KIND)
     wanted = {name.strip().upper() for name in names}
     for name in sorted(wanted - set(IDENTIFIER_KINDS)):
-        near = get_close_matches(name, IDENTIFIER_KINDS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Kinds are {', '.join(IDENTIFIER_KINDS)}."
-        raise MarError(f"There is no kind of identifier {name!r}. {hint}")
+        raise MarError(f"There is no kind of identifier {name!r}. Kinds are {', '.join(IDENTIFIER_KINDS)}.")
     if not wanted:
         raise MarError("No kind of identifier was selected.")
     return tuple(kind for kind in IDENTIFIER_KINDS if kind in wanted)
@@ -74,7 +54,7 @@ def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, .
 
 def placeholder(kind: str, *, chinese: bool) -> str:
     """Return the placeholder of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
-    return f"[{IDENTIFIER_KINDS[kind].chinese}]" if chinese else f"[{kind}]"
+    return f"[{IDENTIFIER_KINDS[kind]}]" if chinese else f"[{kind}]"
 
 
 _ORDER = {kind: number for number, kind in enumerate(IDENTIFIER_KINDS)}
@@ -112,14 +92,10 @@ def disjoint(spans: Iterable[Span], text: str) -> list[Span]:
     return taken
 
 
-def _start(span: Span) -> int:
-    return span.start
-
-
 def _free(span: Span, taken: list[Span]) -> list[tuple[int, int]]:
     """Return the parts of a span that no span of `taken` covers; `taken` is sorted and without overlap."""
     parts, position = [], span.start
-    number = max(bisect_left(taken, span.start, key=_start) - 1, 0)
+    number = max(bisect_left(taken, span.start, key=lambda other: other.start) - 1, 0)
     while number < len(taken) and taken[number].start < span.end:
         other = taken[number]
         if other.start > position:

@@ -1,4 +1,4 @@
-"""Identifiers that are known beforehand: names of patients and staff, numbers of their records.
+"""Identifiers that people name: lists of known ones, and a sheet of doubtful ones to be decided.
 
 Rules miss names without a label or a title. With a list of the persons whom the texts may name, every mention
 of them is found.
@@ -6,20 +6,27 @@ of them is found.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import csv
+import io
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import regex
+from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
+from mar_st.files import write_text
+from medteb_mteb.curation.anonymize.checks import plain
+from medteb_mteb.curation.anonymize.find import Finder
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, chosen
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.texts.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Known", "merged", "read_known"]
+__all__ = ["COLUMNS", "Known", "merged", "read_known", "read_sheet", "write_sheet"]
 
 #: Minimum letters and digits of a known identifier; a single character occurs in too many words.
 MIN_LENGTH = 2
@@ -115,3 +122,105 @@ def read_known(path: str | Path) -> Known:
     if not values:
         raise MarError(f"{file} holds no identifiers; give one on each line.")
     return Known(values)
+
+
+#: Columns of a sheet; the first is filled in by a person.
+COLUMNS = ("identifier", "kind", "value", "count", "example")
+_YES, _NO = frozenset({"yes", "y", "1", "是", "true"}), frozenset({"no", "n", "0", "否", "false"})
+#: Characters shown before and after a value.
+_CONTEXT_LENGTH = 20
+#: Spreadsheets treat a cell that begins with one of these as a formula.
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_sheet(
+    source: str | Path,
+    path: str | Path,
+    *,
+    kinds: Iterable[str] | None = None,
+    known: Known | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> None:
+    """Write the values that only strict mode would replace, each once, the most frequent first.
+
+    The sheet holds identifiers: it is readable only by its owner, and must be kept with the source.
+
+    Args:
+        source: See `read_texts`.
+        path: CSV file to write; it must not exist.
+        kinds: Kinds to look for; default those of strict mode without `DATE`.
+        known: Known identifiers, which need no review.
+        columns: See `read_texts`.
+
+    Raises:
+        MarError: The file exists or cannot be written, or the source cannot be read.
+    """
+    file = Path(path)
+    if file.exists():
+        raise MarError(f"{file} exists and may hold answers; give the name of a new file.")
+    kinds = chosen(kinds)
+    usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    for text in tqdm(read_texts(source, columns), "looking", unit=" texts", disable=None):
+        fields = [text.title, text.text]
+        for field, certain, all_ in zip(fields, usual.together(fields), strict.together(fields), strict=True):
+            for start, end, kind in all_:
+                if any(start < span.end and span.start < end for span in certain):
+                    continue
+                key = (kind, field[start:end])
+                counts[key] += 1
+                examples.setdefault(key, _example(field, start, end))
+    content = io.StringIO()
+    writer = csv.writer(content)
+    writer.writerow(COLUMNS)
+    for (kind, value), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        writer.writerow(["", kind, _cell(value), count, _cell(examples[kind, value])])
+    write_text(file, "\ufeff" + content.getvalue(), private=True)
+
+
+def _example(text: str, start: int, end: int) -> str:
+    before, after = text[max(0, start - _CONTEXT_LENGTH) : start], text[end : end + _CONTEXT_LENGTH]
+    shown = f"{before}【{text[start:end]}】{after}"
+    return " ".join(shown.split())
+
+
+def _cell(value: str) -> str:
+    """Return a value that spreadsheets do not treat as a formula; `read_sheet` removes the apostrophe."""
+    return f"'{value}" if value.startswith((*_FORMULA_PREFIXES, "'")) else value
+
+
+def read_sheet(path: str | Path) -> tuple[dict[str, list[str]], frozenset[tuple[str, str]]]:
+    """Return the answers of a sheet whose first column says yes or no; rows may have no answer.
+
+    Returns:
+        Values that are identifiers, by kind; kinds and values that are not.
+
+    Raises:
+        MarError: The file cannot be read or is not such a sheet, or a row is invalid.
+    """
+    file = Path(path)
+    try:
+        rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline="")))
+    except OSError as error:
+        raise MarError(f"{file} cannot be read ({error.strerror}).") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise MarError(f"{file} is not a CSV file in UTF-8; save the sheet as 'CSV UTF-8'.") from error
+    if not rows or tuple(cell.strip() for cell in rows[0][: len(COLUMNS)]) != COLUMNS:
+        raise MarError(f"{file} is not a sheet of --review: its columns are {', '.join(COLUMNS)}.")
+    yes: dict[str, set[str]] = {}
+    cleared: set[tuple[str, str]] = set()
+    for number, row in enumerate(rows[1:], start=2):
+        if not any(row):
+            continue
+        # The row itself stays out of messages: it is private.
+        if len(row) < 3 or row[1] not in IDENTIFIER_KINDS:
+            raise MarError(f"{file}, row {number}: expected an answer, a kind and a value.")
+        answer, kind, value = row[0].strip().lower(), row[1], row[2].removeprefix("'")
+        if answer in _YES:
+            yes.setdefault(kind, set()).add(value)
+        elif answer in _NO:
+            cleared.add((kind, plain(value)))
+        elif answer:
+            raise MarError(f"{file}, row {number}: the answer is yes or no (是, 否), or empty.")
+    return {kind: sorted(values) for kind, values in yes.items()}, frozenset(cleared)

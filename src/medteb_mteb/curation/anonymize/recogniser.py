@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
     from presidio_analyzer.nlp_engine import NlpArtifacts
 
-__all__ = ["LANGUAGE", "IdentifierPattern", "Recogniser", "of_a_thing"]
-
-#: Language under which the recognisers are registered; each one handles Chinese and English.
-LANGUAGE = "zh"
+__all__ = ["IdentifierPattern", "Recogniser", "of_a_thing"]
 
 _PRODUCT_LABEL = regex.compile(
     r"(?:批号|批次号?|货号|条形?码|追溯码|监管码|本位码|序列号|国药准字|注册证(?:编)?号|许可证号?|编码|型号|规格"
@@ -50,8 +47,8 @@ class IdentifierPattern(NamedTuple):
 class Recogniser(LocalRecognizer):
     """A recogniser of presidio for one kind, by patterns and a check.
 
-    Presidio's own `PatternRecognizer` skips patterns that take too long, which would leave identifiers in the
-    text; here every pattern runs to its end.
+    Each handles Chinese and English. Presidio's own `PatternRecognizer` skips patterns that take too long,
+    which would leave identifiers in the text; here every pattern runs to its end.
     """
 
     kind: ClassVar[str]
@@ -61,10 +58,10 @@ class Recogniser(LocalRecognizer):
     #: Its matches count only if they overlap no match of another recogniser.
     last_resort: ClassVar[bool] = False
 
-    def __init__(self, language: str = LANGUAGE) -> None:
+    def __init__(self) -> None:
         self.needed = regex.compile(self.needs)
         self.compiled = [(rule, regex.compile(rule.pattern)) for rule in self.rules]
-        super().__init__([self.kind], name=type(self).__name__, supported_language=language, version="1")
+        super().__init__([self.kind], name=type(self).__name__, supported_language="zh")
 
     def load(self) -> None:
         """Do nothing: there is nothing to load."""
@@ -96,11 +93,4 @@ class Recogniser(LocalRecognizer):
         text = plain(text)
         if (entities and self.kind not in entities) or not self.needed.search(text):
             return []
-        metadata = {
-            RecognizerResult.RECOGNIZER_NAME_KEY: type(self).__name__,
-            RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
-        }
-        return [
-            RecognizerResult(self.kind, start, end, score, recognition_metadata=metadata)
-            for start, end, score in self.spans(text)
-        ]
+        return [RecognizerResult(self.kind, start, end, score) for start, end, score in self.spans(text)]

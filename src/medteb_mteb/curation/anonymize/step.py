@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,19 +16,17 @@ from pydantic import Field
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import chosen, placeholder
-from medteb_mteb.curation.anonymize.known import merged, read_known
-from medteb_mteb.curation.anonymize.sheet import read_sheet, write_sheet
+from medteb_mteb.curation.anonymize.known import merged, read_known, read_sheet, write_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
 from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.step import Counts, Input, Runtime, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.anonymize.kinds import Span
     from medteb_mteb.curation.anonymize.known import Known
-    from medteb_mteb.curation.anonymize.sheet import Answers
 
 __all__ = ["ANONYMIZE", "IDENTIFIERS_KEY", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
 
@@ -63,7 +62,7 @@ class Anonymise:
         id_label: Column of the ids; `check` uses it as their label.
         known: Identifiers that are known beforehand.
         strict: Also replace doubtful identifiers, and the kinds of strict mode.
-        answers: A reviewer's decisions on doubtful identifiers.
+        cleared: Kinds and values that are not identifiers; see `Finder`.
     """
 
     name = "anonymize"
@@ -79,7 +78,7 @@ class Anonymise:
         id_label: str = "",
         known: Known | None = None,
         strict: bool = False,
-        answers: Answers | None = None,
+        cleared: Collection[tuple[str, str]] = (),
     ) -> None:
         if mode == "surrogate" and not salt:
             raise MarError("Surrogates need a secret: give salt, for instance salt_for(out).")
@@ -89,10 +88,8 @@ class Anonymise:
         self.keep_meta = tuple(sorted(set(keep_meta)))
         self.ids: Ids = ids
         self.id_label = id_label
-        self.known = known if answers is None else merged(known, answers.identifiers)
-        self._answers = answers
+        self.known, self._cleared = known, cleared
         self._surrogates = Surrogates(salt) if salt and mode == "surrogate" else None
-        self._finder: Finder | None = None
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
         self._seen = 0
@@ -109,10 +106,9 @@ class Anonymise:
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
         """Return the texts without identifiers, one for each input text."""
-        mark = self.mark
-        return [self.process(text, mark) for text in texts]
+        return [self.process(text) for text in texts]
 
-    def process(self, text: Text, mark: str = "") -> Text:
+    def process(self, text: Text) -> Text:
         """Return a text without identifiers."""
         self._seen += 1
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
@@ -121,8 +117,7 @@ class Anonymise:
         has_own_id = self.ids != "digest" and text.id != _content_id(text.title, text.text)
         if checked := has_own_id and self.ids == "check" and not _DIGEST.fullmatch(text.id):
             fields.append(f"{_label(self.id_label)}{text.id}")
-        finder = self._finder = self._finder or self.finder()
-        identifiers = finder.together(fields)
+        identifiers = self._finder.together(fields)
         if checked:
             self._check_id([span for span in identifiers.pop() if span.end > len(_label(self.id_label))])
         for number, (key, _) in enumerate(leaves, start=2):
@@ -138,12 +133,11 @@ class Anonymise:
         title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
         identity = text.id if has_own_id else self._new_id(title, body)
         self._taken.add(identity)
-        return Text(identity, body, title, mark or self.mark, meta)
+        return Text(identity, body, title, self.mark, meta)
 
-    def finder(self) -> Finder:
-        """Return a finder with the options of the step."""
-        cleared = self._answers.cleared if self._answers is not None else ()
-        return Finder(self.kinds, self.known, strict=self.strict, cleared=cleared)
+    @cached_property
+    def _finder(self) -> Finder:
+        return Finder(self.kinds, self.known, strict=self.strict, cleared=self._cleared)
 
     def replaced(self, text: str, spans: Sequence[Span]) -> str:
         """Replace the spans (sorted, without overlap) of a text; the rest is unchanged."""
@@ -241,6 +235,7 @@ class AnonymizeSettings(TextsSettings):
 def anonymize(settings: AnonymizeSettings) -> Counts:
     """Replace identifiers of persons in texts."""
     known = read_known(settings.known) if settings.known else None
+    identifiers, cleared = read_sheet(settings.reviewed) if settings.reviewed else ({}, frozenset())
     salt = settings.salt or settings.out.parent / "surrogates.salt"
     work = Anonymise(
         mode=settings.mode,
@@ -249,9 +244,9 @@ def anonymize(settings: AnonymizeSettings) -> Counts:
         keep_meta=settings.keep_meta,
         ids=settings.ids,
         id_label=settings.columns.get("id", ""),
-        known=known,
+        known=merged(known, identifiers),
         strict=settings.strict,
-        answers=read_sheet(settings.reviewed) if settings.reviewed else None,
+        cleared=cleared,
     )
     if settings.review is not None:
         write_sheet(

@@ -68,7 +68,7 @@ _BACK_REFERENCE: dict[Language, re.Pattern[str]] = {
     ),
 }
 _PLACEHOLDER = re.compile(
-    r"\[(?:" + "|".join(f"{name}|{kind.chinese}" for name, kind in IDENTIFIER_KINDS.items()) + r")\d*\]"
+    r"\[(?:" + "|".join(f"{name}|{chinese}" for name, chinese in IDENTIFIER_KINDS.items()) + r")\d*\]"
 )
 #: Placeholders in the example of a prompt, which an LLM may copy into its answer.
 _PLACE = re.compile(r"<第\d+[条个][^<>]*>|<(query|task)[ -]?\d+>|</?document")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.anonymize.dates import AnyDate, BirthDate
+from medteb_mteb.curation.anonymize.addresses import AnyDate, BirthDate
 from medteb_mteb.curation.anonymize.find import Finder
 
 DATES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.anonymize.english_persons import EnglishName
+from medteb_mteb.curation.anonymize.persons import EnglishName
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.anonymize.find import Finder, analyzer
+from medteb_mteb.curation.anonymize.find import Finder
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def test_only_the_requested_kinds_are_found():
     text = "患者王秀兰，电话13800138000，邮箱a.b@example.com"
     assert [span.kind for span in Finder(["phone", "EMAIL"])(text)] == ["PHONE", "EMAIL"]
     assert [span.kind for span in Finder()(text)] == ["NAME", "PHONE", "EMAIL"]
-    with pytest.raises(MarError, match="Did you mean PHONE"):
+    with pytest.raises(MarError, match="PHONES"):
         Finder(["PHONES"])
     with pytest.raises(MarError, match="No kind"):
         Finder([])
@@ -79,8 +79,6 @@ def test_a_form_without_a_name_gives_no_name(finder, text):
 )
 def test_full_width_letters_and_digits_are_read(text, value, kind):
     assert [(text[span.start : span.end], span.kind) for span in Finder()(text)] == [(value, kind)]
-    (result,) = analyzer().analyze(text, language="zh")
-    assert (text[result.start : result.end], result.entity_type) == (value, kind)
 
 
 def test_a_number_that_is_known_is_not_looked_for_inside_longer_ones():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tools.anonymize.evaluate import quality, read_marked
 
-from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, disjoint
+from medteb_mteb.curation.anonymize.find import Finder
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
 from medteb_mteb.curation.anonymize.step import Anonymise
 from medteb_mteb.curation.files.records import Text
 
@@ -110,14 +110,3 @@ def test_anonymising_twice_changes_nothing(sentences):
     for sentence in sentences:
         once = step.process(Text("a", sentence.text)).text
         assert step.process(Text("b", once)).text == once
-
-
-@pytest.mark.thorough
-def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):
-    # The finder also finds a labelled value where it occurs without its label; presidio's engine does not.
-    monkeypatch.setattr("medteb_mteb.curation.anonymize.find._MIN_REPEATED_LENGTHS", {})
-    engine = analyzer()
-    for sentence in sentences[::3]:
-        results = engine.analyze(sentence.text, language="zh")
-        spans = disjoint([Span(one.start, one.end, one.entity_type) for one in results], sentence.text)
-        assert spans == finder(sentence.text)

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.anonymize.sheet import COLUMNS, read_sheet, write_sheet
+from medteb_mteb.curation.anonymize.known import COLUMNS, read_sheet, write_sheet
 from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.files.read import read_texts
 
@@ -37,9 +37,8 @@ def filled(file, answers):
 
 def test_answers_decide_what_is_replaced(source, tmp_path, run_step):
     sheet = tmp_path / "sheet.csv"
-    count = write_sheet(source, sheet)
+    write_sheet(source, sheet)
     rows = rows_of(sheet)
-    assert len(rows) == count > 0
     assert stat.S_IMODE(sheet.stat().st_mode) == 0o600
     values = {row["value"] for row in rows}
     assert "A3320117" in values
