@@ -24,15 +24,12 @@ class EncodeCommand(EncodeSettings):
         description="Corpus: a JSONL, CSV or Parquet file, a folder with one, or hub:ORG/NAME:SPLIT."
     )
     out: Annotated[Path, Argument()] = Field(description="Folder to write the vectors to.")
-    workers: int | None = Field(
-        None,
-        ge=1,
-        description="Number of processes, each with the model; default: one per GPU, or one on the CPU.",
-    )
     threads: int | None = Field(
         None, ge=1, description="Number of batches computed at once on a CPU; default: all processors."
     )
-    engine: Executor = Field("local", description="Where to run: on this machine, or on a Ray cluster.")
+    engine: Executor = Field(
+        "local", description="Where to run: in one process, or on all GPUs and machines of a Ray cluster."
+    )
 
 
 def encode(settings: EncodeCommand) -> dict[str, Any]:
@@ -47,7 +44,6 @@ def encode(settings: EncodeCommand) -> dict[str, Any]:
         settings.corpus,
         settings.out,
         EncodeSettings(**{name: getattr(settings, name) for name in EncodeSettings.model_fields}),
-        workers=settings.workers,
         threads=settings.threads,
         engine=settings.engine,
         say=say,

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from mar_st.encode.corpus import scan_corpus
 from mar_st.encode.folder import MANIFEST, SHARDS, VectorFolder, shard_files, shard_metadata, write_manifest
 from mar_st.encode.settings import EncodeSettings
-from mar_st.encode.worker import EncodeJob, Worker, resolve, run_processes, run_ray
+from mar_st.encode.worker import EncodeJob, Worker, resolve, run_ray
 from mar_st.errors import MarError
 from mar_st.files import locked
 from mar_st.model.digest import model_digest, space_of
@@ -34,7 +34,6 @@ def encode_corpus(
     out: str | Path,
     settings: EncodeSettings | None = None,
     *,
-    workers: int | None = None,
     threads: int | None = None,
     engine: Executor = "local",
     show_progress: bool = True,
@@ -48,10 +47,10 @@ def encode_corpus(
         corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice, first before anything is computed.
         out: Folder to write.
         settings: Dimension, precision, dtype, ...
-        workers: Number of processes, each with the model; default one per GPU, or one on the CPU.
-        threads: Batches computed at once on a CPU, over all workers; default all processors.
-        engine: `local`, or `ray`, which distributes the shards over a Ray cluster. All its machines must see
-            the model, the corpus and `out` under the same paths.
+        threads: Batches computed at once on a CPU; default all processors.
+        engine: `local`, one process with one GPU; or `ray`, which distributes the shards over all GPUs of
+            this machine or of a Ray cluster. All machines must see the model, the corpus and `out` under the
+            same paths.
         show_progress: Show progress bars.
         say: Receives a line for each step.
 
@@ -64,18 +63,18 @@ def encode_corpus(
             or it does not support the settings or fit into memory.
     """
     settings, root = settings or EncodeSettings(), Path(out)
-    devices = _devices(workers)
+    device = _device()
     with locked(root, MarError):
         source = resolve(model)
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
-        record = _record(root, source, scan.digest, settings, devices[0])
+        record = _record(root, source, scan.digest, settings, device)
         missing = [number for number in range(scan.shards) if not shard_files(root, number)[0].is_file()]
         if not missing and (root / MANIFEST).is_file():
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
         total = sum(scan.size(number) for number in missing)
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
-        job = EncodeJob(str(source), str(root.resolve()), scan, settings, record, devices[0], threads)
+        job = EncodeJob(str(source), str(root.resolve()), scan, settings, record, device, threads)
         bar = tqdm(
             total=scan.count,
             initial=scan.count - total,
@@ -90,8 +89,6 @@ def encode_corpus(
 
             if missing and engine == "ray":
                 run_ray(job, missing, done)
-            elif len(devices) > 1:
-                run_processes(job, missing, done, devices)
             elif missing:
                 Worker(job).run(missing, done)
         absent = [number for number in missing if not shard_files(root, number)[0].is_file()]
@@ -115,14 +112,12 @@ def encode_corpus(
         )  # fmt: skip
 
 
-def _devices(workers: int | None) -> list[str]:
-    """Return the device of each process: the GPUs in turn, or the CPU for all."""
+def _device() -> str:
     import torch  # lazy: torch
 
     if torch.cuda.is_available():
-        gpus = torch.cuda.device_count()
-        return [f"cuda:{place % gpus}" for place in range(workers or gpus)]
-    return ["mps" if torch.backends.mps.is_available() else "cpu"] * (workers or 1)
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _record(root: Path, source: Path, corpus: str, settings: EncodeSettings, device: str) -> dict[str, Any]:
@@ -134,7 +129,7 @@ def _record(root: Path, source: Path, corpus: str, settings: EncodeSettings, dev
     """
     record = {
         "model": model_digest(source, route="document"), "corpus": corpus, **settings.model_dump(),
-        "device": device.partition(":")[0], "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
+        "device": device, "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
     }  # fmt: skip
     first = next((root / SHARDS).glob("*.safetensors"), None)
     if first is None:

@@ -1,20 +1,16 @@
-"""Encoding shards: with one model on one device, in several processes, or on a Ray cluster."""
+"""Encoding shards: with one model on one device, or on a Ray cluster."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.corpus import Scan, ShardReader
-from mar_st.encode.folder import shard_files, text_digests, write_shard
+from mar_st.encode.folder import text_digests, write_shard
 from mar_st.errors import MarError
 from mar_st.kernels.heap import keep, trim
-from mar_st.kernels.processor import processors
 from mar_st.model.digest import document_parts
 from mar_st.model.native_gte import fetch
 
@@ -27,9 +23,6 @@ if TYPE_CHECKING:
     from mar_st.encode.corpus import Entry
     from mar_st.encode.settings import Dtype, EncodeSettings
     from mar_st.kernels.linear import Kernel
-
-#: Seconds between two counts of the finished shards.
-_POLL_SECONDS = 1.0
 
 
 def resolve(source: str | Path) -> Path:
@@ -167,66 +160,6 @@ class Worker:
             "prompt": engine.prompt,
             "max_length": engine.max_length or getattr(engine.model, "max_seq_length", None),
         }
-
-
-def run_processes(
-    job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
-) -> None:
-    """Encode shards in one process per device, each every n-th shard.
-
-    Args:
-        job: The job; its device and threads are replaced.
-        numbers: Numbers of the shards.
-        done: Called with the number of each finished shard, in any order.
-        devices: One device per process; several processes on `cpu` share the processors.
-
-    Raises:
-        MarError: A worker raised an error or was killed.
-    """
-    threads = max(1, (job.threads or processors()) // len(devices)) if job.device == "cpu" else None
-    pending = set(numbers)
-
-    def count() -> None:
-        for number in sorted(pending):
-            if shard_files(Path(job.out), number)[0].is_file():
-                pending.discard(number)
-                done(number)
-
-    with ProcessPoolExecutor(len(devices), multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[None]] = {
-            pool.submit(
-                _work,
-                replace(job, device=device, threads=threads),
-                numbers[place :: len(devices)],
-                os.getpid(),
-            )
-            for place, device in enumerate(devices)
-        }
-        try:
-            while running:
-                finished, running = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
-                count()
-                for one in finished:
-                    one.result()
-        except BaseException as error:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise MarError(
-                    "A worker process was killed, maybe for want of memory. Run the command again to resume, "
-                    "maybe with fewer workers."
-                ) from error
-            raise
-
-
-def _work(job: EncodeJob, numbers: Sequence[int], parent: int) -> None:
-    def own() -> Iterator[int]:
-        for number in numbers:
-            if os.getppid() != parent:  # the parent was killed, and a new run may have started
-                os._exit(1)
-            yield number
-
-    Worker(job).run(own(), lambda _: None)
 
 
 class ShardEncoder:

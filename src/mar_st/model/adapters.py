@@ -8,7 +8,6 @@ an encoder with an unmerged adapter as an ordinary PEFT folder. A whole MAR is s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,21 +94,7 @@ def add_lora(
             parameter.data = parameter.data.float()
 
 
-@dataclass(frozen=True)
-class MergeLoss:
-    """Rounding loss of a LoRA update in the dtype that the merged weights are stored in.
-
-    Attributes:
-        dtype: Dtype of the merged weights, for instance `bfloat16`.
-        lost: Norm of the rounding error relative to the norm of the update, over all adapted layers together:
-            0 in float32.
-    """
-
-    dtype: str
-    lost: float
-
-
-def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> MergeLoss | None:
+def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> float | None:
     """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
     The sum of weights and update is computed in float32, one layer at a time, and rounded once. An update is
@@ -120,7 +105,8 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         storage_dtype: Dtype that the whole encoder is stored in afterwards; default each layer's own.
 
     Returns:
-        The rounding loss; `None` without an adapter.
+        Norm of the rounding error relative to the norm of the update, over all adapted layers together; 0 in
+        float32, `None` without an adapter.
 
     Raises:
         MarError: The encoder has an adapter and peft is not installed.
@@ -131,7 +117,6 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     need_packages("peft", extra="train", purpose="LoRA")
     model: PreTrainedModel = transformer.model
     update = lost = 0.0
-    stored = storage_dtype
     for name, layer in _adapted(model):
         if hasattr(layer, "unload_and_optionally_merge_module"):  # a module that was trained in full
             original = getattr(layer, "original_module", None)
@@ -141,7 +126,6 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         else:
             merged = layer.get_base_layer()
             target = storage_dtype or merged.weight.dtype
-            stored = stored or target
             before_merge = merged.weight.data.clone()
             layer.float()  # the adapter and the layer below it
             layer.merge(safe_merge=True)
@@ -159,7 +143,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     if storage_dtype is not None:
         for parameter in model.parameters():  # buffers, such as rotary frequencies, do not change
             parameter.data = parameter.data.to(storage_dtype)
-    return MergeLoss(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
+    return math.sqrt(lost / update) if update else 0.0
 
 
 def _adapted(model: nn.Module) -> list[tuple[str, Any]]:

@@ -143,8 +143,6 @@ class HiddenMeans:
         finally:
             transformer.max_seq_length = own_length
             model.train(training).to(home)
-        if not sum(map(len, means.rows["token"])):
-            raise MarError("The texts have no tokens to average over, the first of each left out.")
         return means
 
     @torch.no_grad()
@@ -182,14 +180,7 @@ class HiddenMeans:
 
         Returns:
             The encoder; a `BigramTransformer` with its weights if pairs get vectors.
-
-        Raises:
-            MarError: No hidden states were summed for this layer.
         """
-        if layer not in self.sums:
-            raise MarError(
-                f"Hidden states were summed at the inputs of layers {sorted(self.sums)}; got {layer}."
-            )
         target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
         vectors = _fit(self._groups(layer, norm, target))
         target.word.weight.copy_(vectors["token"])

@@ -52,16 +52,17 @@ def has_routes(source: str) -> bool:
     """
     try:
         listing = load_file_path(source, "modules.json")
-        if listing is None and load_file_path(source, "config.json") is None:
-            raise MarError(
-                f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
-                f"name or one of {', '.join(KNOWN_MODELS)}."
-            )
+        plain = listing is None and load_file_path(source, "config.json") is not None
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise MarError(
             f"{source} is neither a folder nor a repository that can be loaded from the Hub "
             f"({one_line(error, 200)})."
         ) from error
+    if listing is None and not plain:
+        raise MarError(
+            f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub name "
+            f"or one of {', '.join(KNOWN_MODELS)}."
+        )
     if listing is None:
         return False
     return any(entry.type.endswith(".Router") for entry in listed_modules(Path(listing).parent))

@@ -30,9 +30,6 @@ class Bigrams(nn.Module):
         pairs: Token ids, `(pairs, 2)` integers, without repetition.
         first: Vectors added to the embedding of the first token of each pair, `(pairs, width)`.
         second: Vectors added to that of the second token, `(pairs, width)`.
-
-    Raises:
-        MarError: The shapes or dtypes do not fit each other, or a pair occurs twice.
     """
 
     pairs: Tensor
@@ -42,16 +39,8 @@ class Bigrams(nn.Module):
 
     def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
         super().__init__()
-        fits = pairs.shape == (len(first), 2) and first.shape == second.shape and first.ndim == 2
-        if not fits or not first.is_floating_point() or pairs.is_floating_point():
-            raise MarError(
-                "Vectors of pairs are whole numbers (pairs, 2), and numbers (pairs, width) for the first "
-                f"and the second token; got {[tuple(one.shape) for one in (pairs, first, second)]}."
-            )
         keys = pair_keys(pairs[:, 0].long(), pairs[:, 1].long())
         order = keys.argsort()
-        if bool((keys[order].diff() == 0).any()):
-            raise MarError("A pair of tokens has two rows.")
         self.register_buffer("pairs", pairs[order].to(torch.int32).contiguous())
         self.register_buffer("first", first[order].contiguous())
         self.register_buffer("second", second[order].contiguous())
@@ -105,8 +94,8 @@ class BigramTransformer(Transformer):
         """Return a transformer with vectors of token pairs; it shares the weights of the given one.
 
         Raises:
-            MarError: The vectors are of another width than the embeddings, a pair has a token without an
-                embedding, or the model does not take embeddings as input.
+            MarError: The vectors are of another width than the embeddings, or a pair has a token without an
+                embedding.
         """
         embedding: Any = transformer.model.get_input_embeddings()
         rows, width = embedding.weight.shape
@@ -115,12 +104,6 @@ class BigramTransformer(Transformer):
                 f"The vectors of token pairs have {bigrams.width} dimensions and tokens up to "
                 f"{int(bigrams.pairs.max())}, but the embeddings are {rows} of {width}; they come from "
                 "different encoders."
-            )
-        parameters = transformer.model_forward_params
-        if parameters is not None and "inputs_embeds" not in parameters:
-            raise MarError(
-                f"{type(transformer.model).__name__} does not take embeddings as input, so vectors of token "
-                "pairs cannot be added to them."
             )
         paired = cls.__new__(cls)
         paired.__dict__.update(vars(transformer))
@@ -175,7 +158,7 @@ class BigramTransformer(Transformer):
         try:
             tensors = load_file(path)
             bigrams = Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
-        except (SafetensorError, OSError, KeyError, MarError) as error:
+        except (SafetensorError, OSError, KeyError, IndexError, RuntimeError) as error:
             raise MarError(
                 f"{BIGRAMS_FILE} of {place} is damaged ({error}). Save or copy the model again."
             ) from error

@@ -181,11 +181,10 @@ def _add_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
 
 def _merge_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Merge the adapter of a stage; warn if rounding to the stored dtype loses too much."""
-    merged = merge_lora(transformer)
-    if merged is not None and merged.lost > MAX_LOST_SHARE:
+    lost = merge_lora(transformer)
+    if lost is not None and lost > MAX_LOST_SHARE:
         logger.warning_once(
-            f"stage {stage.name}: storing the merged weights in {merged.dtype} rounds away "
-            f"{merged.lost:.1%} of the LoRA update."
+            f"stage {stage.name}: storing the merged weights rounds away {lost:.1%} of the LoRA update."
         )
 
 

@@ -165,11 +165,6 @@ class _Cut:
         self.names, self.padding = _vocabulary_tensors(self.config)
         self.rows = self._rows()
         self.pieces = Pieces(self.backend, f"The tokenizer of {name}")
-        if self.pieces.size > self.rows:
-            raise MarError(
-                f"The tokenizer of {name} has {self.pieces.size} tokens but its embedding {self.rows} rows; "
-                "they belong to different models."
-            )
 
     def _is_cut(self, name: str) -> bool:
         """Return True if a tensor of a file, whose name may have a prefix, has a row per piece."""

@@ -1,4 +1,4 @@
-"""Resumed and parallel runs of `encode_corpus` write the same bytes as a single run."""
+"""Resumed runs of `encode_corpus` write the same bytes as a single run."""
 
 from __future__ import annotations
 
@@ -141,15 +141,6 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
     (tmp_path / "z").mkdir()
     with FileLock(tmp_path / "z" / ".lock"), pytest.raises(MarError, match="Another process"):
         encode(model, corpus, tmp_path / "z")
-
-
-@pytest.mark.slow
-def test_processes_give_the_same_files_and_report_errors(
-    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
-) -> None:
-    assert files(encode(model, corpus, tmp_path / "v", workers=2).path) == whole
-    with pytest.raises(MarError, match="32 dimensions; 33"):
-        encode(model, corpus, tmp_path / "w", EncodeSettings(dim=33, shard=16), workers=2)
 
 
 @pytest.mark.slow

@@ -46,7 +46,6 @@ def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precisi
         corpus,
         tmp_path / "vectors",
         settings=EncodeSettings(dtype=DTYPES[precision], shard=32),
-        workers=1,
         show_progress=False,
     )
     folder = VectorFolder.open(tmp_path / "vectors")

@@ -199,7 +199,7 @@ def test_an_adapter_is_float32_on_an_encoder_in_bfloat16():
 @pytest.mark.parametrize("targets", [["c_attn"], ["q_proj", "c_attn"]])
 def test_errors_name_layers_that_do_not_exist(mar, targets):
     with pytest.raises(
-        MarError, match=r"Qwen3Model lacks the LoRA targets c_attn; .*called down_proj, gate_proj"
+        MarError, match=r"Qwen3Model lacks the LoRA targets .*c_attn.*; .*called down_proj, gate_proj"
     ):
         add_lora(mar.route_modules("document")[0], targets=targets)
 
@@ -226,26 +226,24 @@ def _merged_weights(transformer, names):
 
 def test_a_merge_into_bfloat16_rounds_the_sum_once():
     transformer, before, update = _bfloat16_with_update(scale=0.01)
-    report = merge_lora(transformer)
+    lost_share = merge_lora(transformer)
     merged = _merged_weights(transformer, before)
     for name, weight in merged.items():
         assert weight.dtype == torch.bfloat16
         assert torch.equal(weight, (before[name].float() + update[name]).bfloat16())
     lost = sum((merged[n].float() - before[n].float() - update[n]).square().sum() for n in merged)
     whole = sum(delta.square().sum() for delta in update.values())
-    assert report.dtype == "bfloat16"
-    assert report.lost == pytest.approx(float((lost / whole).sqrt()), rel=1e-4)
-    assert report.lost > 0.01
+    assert lost_share == pytest.approx(float((lost / whole).sqrt()), rel=1e-4)
+    assert lost_share > 0.01
 
 
 def test_a_merge_into_float32_keeps_the_whole_update():
     transformer, before, update = _bfloat16_with_update(scale=0.01)
-    report = merge_lora(transformer, torch.float32)
+    lost_share = merge_lora(transformer, torch.float32)
     for name, weight in _merged_weights(transformer, before).items():
         assert torch.equal(weight, before[name].float() + update[name])
     assert {p.dtype for p in transformer.model.parameters()} == {torch.float32}
-    assert report.dtype == "float32"
-    assert report.lost < 1e-6
+    assert lost_share < 1e-6
 
 
 def test_other_adapter_types_are_merged_by_peft():
@@ -255,10 +253,10 @@ def test_other_adapter_types_are_merged_by_peft():
     features = transformer.preprocess(["头疼吃什么药"])
     with torch.no_grad():
         expected = transformer(dict(features))["token_embeddings"]
-        report = merge_lora(transformer)
+        lost_share = merge_lora(transformer)
         merged = transformer(dict(features))["token_embeddings"]
     torch.testing.assert_close(merged, expected, atol=1e-4, rtol=1e-4)
-    assert report.lost < 1e-6
+    assert lost_share < 1e-6
 
 
 def test_an_update_that_is_not_finite_is_refused():

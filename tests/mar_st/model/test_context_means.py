@@ -189,12 +189,10 @@ def test_positions_help_an_encoder_that_has_them():
     assert near < far
 
 
-def test_refuses_no_texts_unknown_layers_and_unsupported_models():
+def test_refuses_no_texts_and_unsupported_models():
     whole = encoder("bert")
     with pytest.raises(MarError, match="averaged over texts; got none"):
         HiddenMeans.of(whole, [1], [])
-    with pytest.raises(MarError, match=r"layers \[1\]; got 2"):
-        HiddenMeans.of(whole, [1], TEXTS, show_progress=False).write(whole, 2)
     with pytest.raises(MarError, match=r"ModernBertModel makes hidden states .* not supported"):
         HiddenMeans.of(encoder("modernbert"), [1], TEXTS, show_progress=False)
 
