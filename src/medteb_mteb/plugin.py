@@ -9,14 +9,11 @@ and undone by `unregister`. Versions of mteb with the entry point group `mteb.pl
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import logging
 import os
 import re
-import sys
 from collections.abc import MutableMapping
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -63,12 +60,6 @@ SEAMS = (
     ("mteb.benchmarks.get_benchmark", "_build_aliases_registry.cache_clear", "get_benchmark"),
     ("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "get_benchmarks"),
     ("mteb.evaluate", "_requires_merge", "never mixing results of two editions"),
-    (_CACHE, "ResultCache._filter_paths_by_model_and_revision", "aliases in load_results"),
-    (_CACHE, "ResultCache._normalize_models", "aliases in submit-results"),
-    (_CACHE, "ResultCache.get_task_result_path", "aliases in load_task_result"),
-    ("mteb.results", "BenchmarkResults.select_models", "aliases in select_models"),
-    ("mteb.models.get_model_meta", "get_model_metas", "aliases in get_model_metas"),
-    ("mteb.load_results", "load_results", "aliases in load_results"),
     (_CACHE, "ResultCache._get_unsubmitted_results", "keeping private results at home"),
     (_CACHE, "CopyResultsAction.do", "keeping private names out of submissions"),
 )
@@ -157,9 +148,7 @@ def unregister_tasks(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in _runtime_tasks:
-            near = get_close_matches(name, _runtime_tasks, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.{hint}")
+            raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.")
         _drop_task(_runtime_tasks.pop(name))
 
 
@@ -187,7 +176,6 @@ def _register_all() -> None:
     _add_models(MODELS, ALIASES)
     _keep_off_the_hub(ALIASES)
     _keep_editions_apart()
-    _resolve_names(ALIASES)
     _hold_back_private_results()
     _add_benchmarks(BENCHMARKS)
 
@@ -357,61 +345,6 @@ def _keep_editions_apart() -> None:
         return (other and getattr(task, "revision_matters", False)) or requires_merge(task, existing_results)
 
     _set(module, "_requires_merge", _requires_merge)
-
-
-def _resolve_names(aliases: Mapping[str, str]) -> None:
-    """Resolve aliases and folders wherever mteb compares models by name, not only at look-up."""
-    cache = import_module(_CACHE).ResultCache
-    results = import_module("mteb.results").BenchmarkResults
-
-    def full_name(name: Any) -> Any:
-        from medteb_mteb.models.local import folder_name, model_folder  # lazy: mteb
-
-        if not isinstance(name, str) or name in aliases:
-            return aliases.get(name, name) if isinstance(name, str) else name
-        folder = model_folder(name)
-        return name if folder is None else folder_name(folder)
-
-    def full_names(models: Any) -> Any:
-        if models is None or isinstance(models, str):
-            return full_name(models)
-        return [full_name(model) for model in models]
-
-    for owner, name, argument, change in (
-        (cache, "_filter_paths_by_model_and_revision", "models", full_names),
-        (cache, "_normalize_models", "models", full_names),
-        (cache, "get_task_result_path", "model_name", full_name),
-        (results, "select_models", "names", full_names),
-    ):
-        static = isinstance(vars(owner)[name], staticmethod)
-        wrapped = _with_argument(getattr(owner, name), argument, change)
-        _set(owner, name, staticmethod(wrapped) if static else wrapped)
-    # Functions are bound by name in every module that imports them.
-    for module, name, argument in (
-        ("mteb.models.get_model_meta", "get_model_metas", "model_names"),
-        ("mteb.load_results", "load_results", "models"),
-    ):
-        original = vars(sys.modules[module])[name]
-        wrapped = _with_argument(original, argument, full_names)
-        for holder in [loaded for key, loaded in sys.modules.items() if key.partition(".")[0] == "mteb"]:
-            if vars(holder).get(name) is original:
-                _set(holder, name, wrapped)
-
-
-def _with_argument(
-    function: Callable[..., Any], name: str, change: Callable[[Any], Any]
-) -> Callable[..., Any]:
-    """Return a function that changes one of its arguments, however that is passed, before calling another."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        if name in bound.arguments:
-            bound.arguments[name] = change(bound.arguments[name])
-        return function(*bound.args, **bound.kwargs)
-
-    return wrapper
 
 
 def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:

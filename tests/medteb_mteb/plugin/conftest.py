@@ -8,7 +8,6 @@ import mteb
 import pytest
 from mteb.cache import ResultCache
 from mteb.models import ModelMeta
-from mteb.results import BenchmarkResults
 
 from medteb_mteb import plugin as registry
 
@@ -26,20 +25,9 @@ def snapshot() -> dict:
         "merge": import_module("mteb.evaluate")._requires_merge,
         "benchmarks": [benchmark.name for benchmark in mteb.get_benchmarks()],
         "module": set(vars(import_module("mteb.benchmarks.benchmarks"))),
-        "names": [mteb.load_results, mteb.get_model_metas, *wrapped(ResultCache), *wrapped(BenchmarkResults)],
+        "results": vars(ResultCache)["_get_unsubmitted_results"],
         "submission": vars(import_module("mteb.cache.result_cache").CopyResultsAction)["do"],
     }
-
-
-def wrapped(owner: type) -> list:
-    names = (
-        "_filter_paths_by_model_and_revision",
-        "_normalize_models",
-        "get_task_result_path",
-        "_get_unsubmitted_results",
-        "select_models",
-    )
-    return [vars(owner)[name] for name in names if name in vars(owner)]
 
 
 @pytest.fixture

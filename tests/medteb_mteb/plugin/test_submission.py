@@ -60,27 +60,12 @@ def clinic(retrieval_folder, tmp_path):
     unregister_tasks(["st-mary-oncology"])
 
 
-def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
-    evaluate(cache, mteb.get_task("MedTEBSTS"))
-    monkeypatch.setenv("MTEB_CACHE", str(cache.cache_path))
-    with pytest.warns(DeprecationWarning, match="load_results"):  # mteb's own
-        loaded = mteb.load_results(models=[MODEL], download_latest=False)
-    assert [result.model_name for result in loaded.model_results] == [f"medteb/{MODEL}"]
-    results = cache.load_results(models=[MODEL])
-    assert [result.model_name for result in results.model_results] == [f"medteb/{MODEL}"]
-    assert len(cache.load_results().select_models([MODEL]).model_results) == 1
-    assert cache.get_task_names(models=[MODEL]) == ["MedTEBSTS"]
-    assert cache.load_task_result("MedTEBSTS", MODEL, "2").task_name == "MedTEBSTS"
-    assert [meta.name for meta in mteb.get_model_metas([MODEL])] == [f"medteb/{MODEL}"]
-    assert cache.load_results(models=["bm25-jieba"]).model_results == []
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("named", [True, False])
 def test_names_of_a_clinic_are_not_submitted(cache, clinic, monkeypatch, caplog, named):
     evaluate(cache, clinic, packaged_sts(monkeypatch))
     with caplog.at_level(logging.WARNING):
-        outcome = cache.submit_results(MODEL if named else None)
+        outcome = cache.submit_results(f"medteb/{MODEL}" if named else None)
     assert outcome["status"] == "ready_for_submission"
     assert outcome["result_count"] == 1
     everything = committed(cache)
@@ -104,18 +89,9 @@ def test_names_of_an_unregistered_folder_are_not_submitted(cache, clinic, caplog
 def test_own_editions_and_models_are_not_submitted(cache, data_root, encoder_folder, monkeypatch, caplog):
     evaluate(cache, mteb.get_task("MedTEBSTS"))
     with caplog.at_level(logging.WARNING):
-        assert cache.submit_results(MODEL)["status"] == "no_changes"
+        assert cache.submit_results(f"medteb/{MODEL}")["status"] == "no_changes"
     assert "the data are a folder of this machine" in caplog.text
     evaluate(cache, packaged_sts(monkeypatch), model=str(encoder_folder))
     with caplog.at_level(logging.WARNING):
-        assert cache.submit_results(str(encoder_folder))["status"] == "no_changes"
+        assert cache.submit_results("local/tiny-encoder")["status"] == "no_changes"
     assert "the model is a folder of this machine: local/tiny-encoder on MedTEBSTS" in caplog.text
-
-
-def test_the_stock_command_takes_an_alias(cache, monkeypatch):
-    from mteb.cli.build_cli import build_cli
-
-    evaluate(cache, packaged_sts(monkeypatch))
-    parsed = build_cli().parse_args(["submit-results", "-m", MODEL, "--output-folder", str(cache.cache_path)])
-    parsed.func(parsed)
-    assert f"results/medteb__{MODEL}/2/MedTEBSTS.json" in committed(cache)
