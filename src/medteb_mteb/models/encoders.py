@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from mteb.models import SentenceTransformerEncoderWrapper
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
     from mar_st import MAR
 
-__all__ = ["STS_ROUTE", "MAREncoder", "PaperBMRetriever", "StsRoute", "load_medte"]
+__all__ = ["MAREncoder", "PaperBMRetriever", "load_medte"]
 
-StsRoute = Literal["query-query", "query-document"]
-# Texts of an STS pair have no roles. The route that does better on the train split is the default.
-STS_ROUTE: StsRoute = "query-query"
 #: Texts that are sorted by length together; progress is shown after each such portion.
 _WINDOW = 2048
 #: Tokens of a text, with the end-of-sequence token, in the papers of MedTE and BMRetriever.
@@ -36,24 +33,17 @@ MAX_TOKENS = 512
 class MAREncoder(SentenceTransformerEncoderWrapper):
     """A MAR as an mteb encoder: texts with a role take its route, texts without one the query route.
 
-    The prompt is the stored one for the task's type. In STS neither text has a role: `query-query` encodes
-    both as queries, `query-document` the second one as a document and without a prompt. mteb does not tell
-    an encoder which of the two texts it is given, but encodes all first texts and then all second texts. The
-    route relies on that order, so it cannot be used with mteb's embedding cache.
+    The prompt is the stored one for the task's type. Both texts of an STS pair are queries.
     """
 
     model: MAR
 
-    def __init__(self, model: MAR, *, sts_route: StsRoute = STS_ROUTE) -> None:
-        if sts_route not in get_args(StsRoute):
-            raise ValueError(f"sts_route is one of {', '.join(get_args(StsRoute))}; got {sts_route!r}.")
+    def __init__(self, model: MAR) -> None:
         with warnings.catch_warnings():
             # mteb's own calls, which users cannot change
             warnings.filterwarnings("ignore", "The fill_missing parameter", DeprecationWarning)
             warnings.filterwarnings("ignore", "The `get_sentence_embedding_dimension`", FutureWarning)
             super().__init__(model)
-        self.sts_route = sts_route
-        self._first_texts: tuple[str, str, str, int] | None = None
 
     def encode(
         self,
@@ -66,31 +56,19 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         **kwargs: Any,
     ) -> Array:
         """Return the vectors of all texts of a data loader, float32 (number of texts, dimensions)."""
+        del hf_split, hf_subset
         texts = [text for batch in inputs for text in _texts(batch, prompt_type)]
-        key = (task_metadata.name, hf_split, hf_subset, len(texts))
-        roleless = task_metadata.type == "STS" and prompt_type is None
-        second = roleless and self._first_texts == key
-        as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
-        self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
-        name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
+        name = self.get_prompt_name(task_metadata, prompt_type)
         # "" instead of None, which would mean the default prompt of queries.
         prompt = (self.model_prompts or {}).get(name or "") or ""
-        vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
-        if roleless and not second:
-            self._first_texts = key
-        return vectors
-
-    def _vectors(
-        self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
-    ) -> Array:
-        """Return vectors of the offline encoder, which sorts by length, or of the model for other options."""
-        if options.keys() <= {"batch_size", "show_progress_bar"}:
+        role: Literal["query", "document"] = "document" if prompt_type is PromptType.document else "query"
+        if kwargs.keys() <= {"batch_size", "show_progress_bar"}:
             from mar_st.encode.engine import Engine  # lazy: torch
 
-            engine = Engine(self.model, role, prompt=prompt, rows=options.get("batch_size"), packed=False)
-            shown = bool(options.get("show_progress_bar", False))
+            engine = Engine(self.model, role, prompt=prompt, rows=kwargs.get("batch_size"), packed=False)
+            shown = bool(kwargs.get("show_progress_bar", False))
             return engine.encode(texts, window=_WINDOW, show_progress=shown)
-        vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **options)
+        vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **kwargs)
         return vectors
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "folder_meta",
     "folder_name",
     "load_folder",
+    "local_meta",
     "model_folder",
     "resolve_model",
     "widths",
@@ -39,8 +40,6 @@ __all__ = [
 LOCAL = "local"
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONFIG_FILES = ("modules.json", "config.json")
-#: Heads of plain transformers models that score texts or words instead of embedding them.
-_HEADS = {"ForSequenceClassification": "CrossEncoder", "ForTokenClassification": "token classifier"}
 # A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one
 # backbone may share whole regions (frozen embeddings come first, the last norm last).
 _MAX_WHOLE_BYTES, _PIECES, _PIECE_BYTES = 16 << 20, 256, 64 << 10
@@ -70,6 +69,19 @@ class LocalModelMeta(ModelMeta):
         """Refuse to push: the name belongs to no Hub repository."""
         del args, kwargs
         raise ModelError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
+
+
+def local_meta(**fields: Any) -> LocalModelMeta:
+    """Return metadata in which fields that are not given are unknown."""
+    unknown = (
+        "revision", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim",
+        "license", "open_weights", "public_training_code", "public_training_data", "similarity_fn_name",
+        "use_instructions", "training_datasets",
+    )  # fmt: skip
+    meta: LocalModelMeta = LocalModelMeta.model_validate(
+        {**dict.fromkeys(unknown), "framework": [], **fields}
+    )
+    return meta
 
 
 def model_folder(name: str) -> Path | None:
@@ -134,18 +146,13 @@ def folder_meta(folder: Path) -> LocalModelMeta:
     folder = folder.resolve()
     _check(folder)
     known = describe_folder(folder)
-    content = {
-        "loader": functools.partial(_load, folder=folder),
-        "name": folder_name(folder),
-        "open_weights": None,
-        "public_training_data": None,
-        "framework": ["Sentence Transformers", "PyTorch"],
-        "use_instructions": None,
-        "training_datasets": None,
-        "model_type": ["router"] if _is_router(folder) else ["dense"],
+    return local_meta(
+        loader=functools.partial(_load, folder=folder),
+        name=folder_name(folder),
+        framework=["Sentence Transformers", "PyTorch"],
+        model_type=["router"] if _is_router(folder) else ["dense"],
         **known,
-    }
-    return LocalModelMeta.model_validate(content)
+    )
 
 
 def _check(folder: Path) -> None:
@@ -161,21 +168,9 @@ def _check(folder: Path) -> None:
             )
         if not (folder / "modules.json").is_file():
             raise ModelError(f"model {folder}: a configuration without weights")
-    kind = _object(folder / "config_sentence_transformers.json").get("model_type") or _head(folder)
+    kind = _object(folder / "config_sentence_transformers.json").get("model_type")
     if kind not in (None, "SentenceTransformer"):
         raise ModelError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
-
-
-def _head(folder: Path) -> str | None:
-    """Return the kind of a plain transformers folder whose model has a head; None for an encoder."""
-    names = _object(folder / "config.json").get("architectures") or []
-    if (folder / "modules.json").is_file() or not isinstance(names, list):
-        return None
-    # The configuration of an encoder may list a head beside it.
-    kinds = [
-        next((kind for head, kind in _HEADS.items() if str(name).endswith(head)), None) for name in names
-    ]
-    return kinds[0] if kinds and None not in kinds else None
 
 
 def _load(
@@ -204,15 +199,14 @@ def load_folder(
         folder: The model's folder.
         device: Torch device; default the best one available.
         embed_dim: Number of dimensions of the vectors, if fewer than the model's.
-        **kwargs: `sts_route` of `MAREncoder`, and arguments of `MAR.from_pretrained`.
+        **kwargs: Arguments of `MAR.from_pretrained`.
     """
     from mar_st import MAR  # lazy: torch
     from medteb_mteb.models.encoders import MAREncoder  # lazy: mteb
 
-    of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
     model = MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **kwargs)
     use_native_dtype(model, kwargs.get("model_kwargs"))
-    return MAREncoder(model, **of_encoder)
+    return MAREncoder(model)
 
 
 def describe_folder(folder: Path) -> dict[str, Any]:

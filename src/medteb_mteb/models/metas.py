@@ -32,13 +32,13 @@ from mar_st.model.names import (
     trained_folder,
 )
 from medteb_mteb.models.bm25 import BM25Model
-from medteb_mteb.models.encoders import MAX_TOKENS, STS_ROUTE, MAREncoder, PaperBMRetriever, load_medte
+from medteb_mteb.models.encoders import MAX_TOKENS, MAREncoder, PaperBMRetriever, load_medte
 from medteb_mteb.models.local import (
     LocalModelMeta,
     ModelError,
     describe_folder,
-    folder_revision,
     load_folder,
+    local_meta,
     mebibytes,
     widths,
 )
@@ -71,14 +71,12 @@ def load_local(name: str, revision: str | None = None, **kwargs: Any) -> MAREnco
     Raises:
         ModelError: The model is not on this machine.
     """
-    short = name.split("/")[1]
+    del revision
     try:
         folder = model_folder(name)
     except MarError as error:
         raise ModelError(str(error)) from error
-    # An unpacked model has the revision of the packed one, which is what the metadata were read from.
-    packed = None if short == PACKAGED_MODEL or trained_folder(short) else installed_folder(short)
-    return _same(name, packed or folder, revision) and load_folder(folder, **kwargs)
+    return load_folder(folder, **kwargs)
 
 
 def load_large(
@@ -87,7 +85,6 @@ def load_large(
     *,
     device: str | None = None,
     embed_dim: int | None = None,
-    sts_route: Any = STS_ROUTE,
     **kwargs: Any,
 ) -> MAREncoder:
     """Load a model trained here, `$MAR_HOME/<name>`, or else assemble the authors' published weights.
@@ -99,10 +96,10 @@ def load_large(
     """
     from mar_st.model.published import assemble  # lazy: torch
 
+    del revision
     short = name.split("/")[1]
     if folder := trained_folder(short):
-        options = {"device": device, "embed_dim": embed_dim, "sts_route": sts_route}
-        return _same(name, folder, revision) and load_folder(folder, **options, **kwargs)
+        return load_folder(folder, device=device, embed_dim=embed_dim, **kwargs)
     repository, root = PUBLISHED_MODELS[short], home()
     copy = root / repository.split("/")[1] if root else None
     source = str(copy) if copy is not None and copy.is_dir() else repository
@@ -124,7 +121,7 @@ def load_large(
         ) from error
     if embed_dim is not None:
         model.truncate_dim = embed_dim
-    return MAREncoder(model, sts_route=sts_route)
+    return MAREncoder(model)
 
 
 def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Model:
@@ -132,16 +129,6 @@ def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Mode
     del revision
     kwargs.pop("device", None)  # mteb passes one to every loader
     return BM25Model(name.split("/")[1].removeprefix("bm25-"), **kwargs)
-
-
-def _same(name: str, folder: Path | None, revision: str | None) -> bool:
-    # mteb files results under the revision of the metadata, which was read when mteb was imported.
-    if folder is not None and revision is not None and folder_revision(folder) != revision:
-        raise ModelError(
-            f"{name} at {folder} is not the model that was there when mteb was imported (revision "
-            f"{revision}). Set {HOME_VARIABLE} and write the model before Python starts."
-        )
-    return True
 
 
 def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
@@ -152,10 +139,6 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
         "loader": load_local,
         "revision": "not-installed",
         "languages": ["zho-Hans"],
-        "release_date": None,
-        "n_parameters": None,
-        "embed_dim": None,
-        "max_tokens": None,
         "memory_usage_mb": mebibytes(fields.get("n_parameters")),
         "open_weights": True,
         # The code has no address: it is in this distribution, as are the data.
@@ -168,7 +151,7 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
         **fields,
         **{key: value for key, value in known.items() if value is not None},
     }
-    return LocalModelMeta.model_validate(content)
+    return local_meta(**content)
 
 
 def _zh_meta() -> LocalModelMeta:
@@ -215,7 +198,7 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
 
 
 def _bm25_meta(tokeniser: str, language: str = "zho-Hans") -> LocalModelMeta:
-    return LocalModelMeta(
+    return local_meta(
         loader=load_bm25,
         name=f"medteb/bm25-{tokeniser}",
         revision="2",
@@ -223,15 +206,10 @@ def _bm25_meta(tokeniser: str, language: str = "zho-Hans") -> LocalModelMeta:
         languages=[language],
         n_parameters=0,
         n_embedding_parameters=0,
-        memory_usage_mb=None,
-        max_tokens=None,
-        embed_dim=None,
         license="apache-2.0",
         open_weights=True,
         public_training_code=BM25S,
-        public_training_data=None,
         reference=BM25S,
-        framework=[],
         similarity_fn_name="cosine",
         use_instructions=False,
         training_datasets=set(),

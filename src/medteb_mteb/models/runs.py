@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.trec import read_run
 from mar_st.files import sha256
-from medteb_mteb.models.local import LocalModelMeta
+from medteb_mteb.models.local import local_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mteb.models import ModelMeta
+
+    from medteb_mteb.models.local import LocalModelMeta
 
 __all__ = ["Ranked", "run_meta"]
 
@@ -46,29 +48,12 @@ class Ranked:
 
 def run_meta(path: Path) -> LocalModelMeta:
     """Return the metadata of a run: named by its file, with the digest of the file as revision."""
-    meta: LocalModelMeta = LocalModelMeta.model_validate(
-        {
-            "loader": partial(_load, path=path),
-            "name": f"run/{path.stem}",
-            "revision": sha256(path)[:16],
-            "release_date": None,
-            "languages": None,
-            "n_parameters": None,
-            "memory_usage_mb": None,
-            "max_tokens": None,
-            "embed_dim": None,
-            "license": None,
-            "open_weights": None,
-            "public_training_code": None,
-            "public_training_data": None,
-            "framework": [],
-            "similarity_fn_name": None,
-            "use_instructions": None,
-            "training_datasets": None,
-            "model_type": ["sparse"],
-        }
+    return local_meta(
+        loader=partial(_load, path=path),
+        name=f"run/{path.stem}",
+        revision=sha256(path)[:16],
+        model_type=["sparse"],
     )
-    return meta
 
 
 def _load(name: str, revision: str | None = None, *, path: Path, **kwargs: Any) -> Ranked:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 
-import mteb
 import numpy as np
-import pytest
 from mteb.types import PromptType
 from tests.medteb_mteb.models.encoding import encode
 
@@ -39,46 +37,10 @@ def test_documents_are_joined_as_mar_joins_them(mar):
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("route", ["query-query", "query-document"])
-def test_the_sts_route_chooses_the_encoder_of_second_sentences(mar, route):
-    encoder = MAREncoder(mar, sts_route=route)
-    first, second = ["感冒发烧吃什么药", "血压高怎么办"], ["孩子咳嗽有痰", "胃疼可以喝粥吗"]
-    as_queries = mar.encode_queries(second, task="sts")
-    as_documents = mar.encode_corpus(second)
-    for _ in range(2):  # a second evaluation starts with first texts again
-        vectors = encode(encoder, first, "MedTEBSTS")
-        np.testing.assert_allclose(vectors, mar.encode_queries(first, task="sts"), atol=1e-6)
-        vectors = encode(encoder, second, "MedTEBSTS")
-        expected = as_queries if route == "query-query" else as_documents
-        np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    assert np.abs(as_queries - as_documents).max() > 1e-3
-
-
-def test_sts_recovers_from_a_failure_half_way(mar, monkeypatch):
-    encoder = MAREncoder(mar, sts_route="query-document")
-    texts = ["感冒发烧吃什么药"]
-    encode(encoder, texts, "MedTEBSTS")
-    with monkeypatch.context() as patch:
-        patch.setattr("mar_st.encode.engine.Engine.encode", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            encode(encoder, texts, "MedTEBSTS")
-    vectors = encode(encoder, texts, "MedTEBSTS")
+def test_both_texts_of_sts_are_queries(mar):
+    texts = ["感冒发烧吃什么药", "血压高怎么办"]
+    vectors = encode(MAREncoder(mar), texts, "MedTEBSTS")
     np.testing.assert_allclose(vectors, mar.encode_queries(texts, task="sts"), atol=1e-6)
-
-
-def test_the_sts_route_changes_the_score_of_mteb(mar, data_root):
-    scores = {}
-    for route in ("query-query", "query-document"):
-        encoder = MAREncoder(mar, sts_route=route)
-        task = mteb.get_task("MedTEBSTS")
-        result = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False).task_results[0]
-        scores[route] = result.scores["test"][0]["cosine_pearson"]
-    assert scores["query-query"] != scores["query-document"]
-
-
-def test_an_unknown_sts_route_lists_the_known(mar):
-    with pytest.raises(ValueError, match="query-query, query-document"):
-        MAREncoder(mar, sts_route="document-document")
 
 
 def test_stored_prompts_are_all_understood_by_mteb(mar, caplog):

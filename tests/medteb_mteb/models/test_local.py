@@ -92,24 +92,6 @@ def test_other_kinds_of_folders_are_refused(encoder_folder, tmp_path):
         folder_meta(other)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind"),
-    [("BertForSequenceClassification", "CrossEncoder"), ("BertForTokenClassification", "token classifier")],
-)
-def test_plain_folders_of_models_with_a_head_are_refused(encoder_folder, tmp_path, architecture, kind):
-    other = tmp_path / "reranker"
-    shutil.copytree(encoder_folder, other)
-    for file in ("modules.json", "config_sentence_transformers.json"):
-        (other / file).unlink()
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "architectures": [architecture]}))
-    with pytest.raises(ModelError, match=f"is a {kind}; expected a SentenceTransformer"):
-        folder_meta(other)
-    # The configurations of some encoders list a head beside the encoder.
-    (other / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel", architecture]}))
-    assert folder_meta(other).name == "local/reranker"
-
-
 @pytest.fixture
 def no_hub(monkeypatch):
     """Any question to the Hub fails the test."""
