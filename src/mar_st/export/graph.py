@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 #: Pooling modes that take one token.
 SINGLE_TOKEN_POOLINGS = ("cls", "lasttoken")
 
-#: Pooling modes that are a weighted sum of tokens.
-WEIGHTED_POOLINGS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -63,10 +60,10 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     pooling: Any
     transformer, pooling = modules[:2]
     mode = pooling.pooling_mode
-    poolings = SINGLE_TOKEN_POOLINGS + WEIGHTED_POOLINGS
+    poolings = (*SINGLE_TOKEN_POOLINGS, "mean")
     if mode not in poolings:
         raise MarError(f"Pooling {mode!r} cannot be exported; {', '.join(poolings)} can.")
-    known = ("Dense", "Normalize", "LayerNorm", "Dropout")
+    known = ("Dense", "Normalize")
     for name in names[2:]:
         if name not in known:
             raise MarError(f"A {name} module after pooling cannot be exported; {', '.join(known)} can.")
@@ -94,7 +91,7 @@ class PackedEncoder(nn.Module):
         super().__init__()
         model = parts.transformer.model
         self.model = model
-        self.tail = nn.ModuleList(part for part in parts.tail if type(part).__name__ != "Dropout")
+        self.tail = nn.ModuleList(parts.tail)
         self.single = parts.pooling in SINGLE_TOKEN_POOLINGS
         config = model.config
         self.causal = is_causal(model)

@@ -255,8 +255,7 @@ class _Describer:
         """Describe the modules after pooling."""
         described: list[dict[str, Any]] = []
         for module in tail:
-            name = type(module).__name__
-            if name == "Dense":
+            if type(module).__name__ == "Dense":
                 function = module.activation_function
                 activation = type(function).__name__.lower()
                 if getattr(function, "approximate", "none") == "tanh":
@@ -265,10 +264,6 @@ class _Describer:
                     raise MarError(f"The native encoder has no activation {activation!r} after pooling.")
                 step = {"kind": STEPS["linear"], "activation": ACTIVATIONS[activation]}
                 described.append({**step, "linear": self.linear(module.linear)})
-            elif name == "LayerNorm":
-                described.append(
-                    {"kind": STEPS["norm"], "norm": self.norm(module.norm), "eps": module.norm.eps}
-                )
             else:
                 described.append({"kind": STEPS["unit"]})
         return described

@@ -65,8 +65,6 @@ def add_lora(
     need_packages("peft", extra="train", purpose="LoRA")
     from peft import LoraConfig, TaskType  # lazy: peft
 
-    from mar_st.model.lora_linear import replace_layers  # lazy: peft
-
     model: Any = transformer.model
     if has_adapter(transformer):
         raise MarError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
@@ -88,7 +86,6 @@ def add_lora(
     )
     model.requires_grad_(False)
     model.add_adapter(config)
-    replace_layers(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

@@ -51,13 +51,14 @@ def load_encoder(
     role: Role,
     *,
     max_length: int | None = None,
-    merge_adapter: bool = True,
     model_kwargs: dict[str, Any] | None = None,
     revision: str | None = None,
     pooling: PoolingMode | None = None,
     projection: int | None = None,
 ) -> list[Module]:
     """Load one side of a MAR as `[Transformer, Pooling]`, or `[Transformer, Pooling, Dense]`.
+
+    A LoRA adapter that the folder holds is merged into the weights.
 
     The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS; MAR, section
     on encoders), unless `pooling` is given. For `lasttoken` EOS is appended if the tokenizer does not do so
@@ -70,7 +71,6 @@ def load_encoder(
         role: Which side this encoder is.
         max_length: Maximum number of tokens per text, special tokens included; default 512. A lower limit of
             the model, or of its sentence-transformers settings, takes precedence.
-        merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
         revision: Branch, tag or commit of a Hub name.
         pooling: `cls`, `lasttoken` or `mean`; default that of the model, else that of the role.
@@ -94,8 +94,7 @@ def load_encoder(
             dense = Dense.load(saved.name, subfolder=saved.dense, revision=revision)
         transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
         check_weights(transformer, source)
-    if merge_adapter:
-        merge_lora(transformer)
+    merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
     own = saved.pooling if saved is not None else {}
     mode = _mode(pooling, saved, role, name)

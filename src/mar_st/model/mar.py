@@ -93,7 +93,6 @@ class MAR(SentenceTransformer):
         *,
         prompts: Mapping[str, str] | None = None,
         max_length: int | None = None,
-        merge_adapter: bool = True,
         model_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ) -> Self:
@@ -109,9 +108,8 @@ class MAR(SentenceTransformer):
                 were saved with by sentence-transformers (for queries those of the query encoder, else of the
                 document encoder), else the published ones.
             max_length: Maximum number of tokens per text on both sides; default 512, or a model's own limit.
-            merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
             model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
-            **options: Further arguments of `from_modules`: `dim`, `renormalise`, `default_route`, `device`.
+            **options: Further arguments of `from_modules`: `dim`, `renormalise`, `device`.
 
         Returns:
             The model, in evaluation mode, both routes loaded.
@@ -119,11 +117,7 @@ class MAR(SentenceTransformer):
         Raises:
             MarError: Widths do not fit, or a tokenizer does not fit its encoder (sizes in the message).
         """
-        loading: dict[str, Any] = {
-            "max_length": max_length,
-            "merge_adapter": merge_adapter,
-            "model_kwargs": model_kwargs,
-        }
+        loading: dict[str, Any] = {"max_length": max_length, "model_kwargs": model_kwargs}
         if prompts is None:
             prompts = source_prompts(query, document)
         modules = [load_encoder(query, "query", **loading), load_encoder(document, "document", **loading)]
@@ -138,7 +132,6 @@ class MAR(SentenceTransformer):
         dim: int | None = None,
         renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
-        default_route: Literal["query", "document"] | None = None,
         device: str | None = None,
     ) -> Self:
         """Build a MAR from the modules of both sides, as `mar_st.model.encoders.load_encoder` gives them.
@@ -150,9 +143,6 @@ class MAR(SentenceTransformer):
             renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
                 after it and scores by dot product, as the released code of the authors does.
             prompts: Stored prompts by name; default the published ones.
-            default_route: Route of texts that are encoded without a task. By default there is none, and
-                `encode(texts)` raises an error that names the routes: otherwise wrappers without roles would
-                silently encode documents with the query encoder.
             device: Device of the model; default the best one present.
 
         Raises:
@@ -168,7 +158,7 @@ class MAR(SentenceTransformer):
         cut = [truncation(full, dim)] if full > dim else []
         before, after = ([], [Normalize()]) if renormalise else ([Normalize()], [])
         chains = {"query": [*query, *before, *after], "document": [*document, *before, *cut, *after]}
-        modules = arrange(chains, default_route)
+        modules = arrange(chains)
         return cls(
             modules=modules,
             prompts={"document": "", **(PUBLISHED_PROMPTS if prompts is None else prompts)},

@@ -73,7 +73,6 @@ def open_model(
     *,
     routes: Routes = "both",
     query: str | None = None,
-    as_stored: bool = False,
     **options: Any,
 ) -> SentenceTransformer:
     """Load a model in evaluation mode; a `MAR` if it has routes.
@@ -86,7 +85,6 @@ def open_model(
         source: Folder, Hub name, or name of a model of this project.
         routes: Which side of a model with routes to load.
         query: Name of the query encoder to load, if the model has several; see `MAR.from_pretrained`.
-        as_stored: Keep weights in half precision on every CPU.
         **options: As for `SentenceTransformer`.
 
     Raises:
@@ -106,6 +104,5 @@ def open_model(
             model = PlainModel(path, **options).eval()
             check_weights(model, path)
             check_tokenizer(getattr(model[0], "tokenizer", None), path)
-    if not as_stored:
-        use_native_dtype(model, options.get("model_kwargs"))
+    use_native_dtype(model, options.get("model_kwargs"))
     return model

@@ -42,12 +42,11 @@ def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
     return chain
 
 
-def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> list[nn.Module]:
+def arrange(chains: Mapping[str, Sequence[nn.Module]]) -> list[nn.Module]:
     """Return top-level modules that compute the given routes and keep their dtypes in every loader.
 
     Args:
         chains: Modules of every route, in order; those of `document` may end in linear layers.
-        default_route: Route for texts without a role; with `None`, `encode` without a task raises an error.
     """
     ordered = {name: list(chains[name]) for name in sorted(chains, key=lambda name: name != "document")}
     heads: dict[str, list[nn.Module]] = {}
@@ -57,13 +56,13 @@ def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None
         # A separate normalisation for each route: a router saves a shared module only once.
         tail = [Normalize() if isinstance(module, Normalize) else module for module in chain[start:]]
         heads[name], tails[name] = chain[:start], tail
-    modules: list[nn.Module] = [_router(heads, default_route)]
+    modules: list[nn.Module] = [_router(heads)]
     if any(isinstance(module, Dense) for tail in tails.values() for module in tail):
-        modules.append(_router(tails, default_route))
+        modules.append(_router(tails))
     elif all(len(tail) == 1 for tail in tails.values()):
         modules.append(Normalize())  # what all routes share
     else:
-        modules = [_router(ordered, default_route)]
+        modules = [_router(ordered)]
     return modules
 
 
@@ -75,6 +74,8 @@ def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
     return len(chain)
 
 
-def _router(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> Router:
+def _router(chains: Mapping[str, Sequence[nn.Module]]) -> Router:
+    # Without a default route, `encode` without a task raises an error that names the routes; otherwise
+    # wrappers without roles would silently encode documents with the query encoder.
     modules: Any = {name: list(chain) for name, chain in chains.items()}
-    return Router(modules, default_route=default_route, allow_empty_key=False)
+    return Router(modules, default_route=None, allow_empty_key=False)

@@ -245,11 +245,7 @@ class TextPacker:
         for text, (start, length) in enumerate(zip(starts, lengths, strict=True)):
             excluded, pooled = min(skipped, length), max(length - skipped, 0)
             span = weights[text, start + excluded : start + length]
-            if self._mode == "weightedmean":
-                span[:] = np.arange(excluded + 1, length + 1)
-                span /= max(span.sum(), 1e-9)
-            else:
-                span[:] = 1 / max(pooled if self._mode == "mean" else np.sqrt(pooled), 1e-9)
+            span[:] = 1 / max(pooled, 1)
         return weights
 
     def _prompt_length(self, prompt: str) -> int:

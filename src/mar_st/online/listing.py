@@ -60,7 +60,7 @@ class ExportedModel(TypedDict):
 class Pooling(TypedDict):
     """Pooling of an encoder; `special` are its special tokens, for models that exclude the prompt."""
 
-    mode: Literal["cls", "lasttoken", "mean", "weightedmean", "mean_sqrt_len_tokens"]
+    mode: Literal["cls", "lasttoken", "mean"]
     include_prompt: bool
     special: list[int]
 

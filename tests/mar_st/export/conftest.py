@@ -30,10 +30,9 @@ FAMILIES = [
     ("gte", "cls"),
     ("gte", "mean"),
     ("bert", "cls"),
-    ("bert", "mean_sqrt_len_tokens"),
+    ("bert", "mean"),
     ("xlm-roberta", "mean"),
     ("modernbert", "cls"),
-    ("modernbert", "weightedmean"),
     ("qwen3", "lasttoken"),
 ]
 

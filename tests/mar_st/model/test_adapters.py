@@ -55,8 +55,7 @@ def test_merged_model_saves_and_loads_plainly(mar, documents, tmp_path):
     )
 
 
-@pytest.mark.parametrize("merge", [True, False])
-def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_path, merge):
+def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_path):
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     transformer = mar.route_modules("document")[0]
     transformer.save(str(base))
@@ -67,8 +66,8 @@ def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_p
     transformer.model.save_pretrained(adapter)
     transformer.tokenizer.save_pretrained(adapter)
     assert (adapter / "adapter_model.safetensors").is_file()
-    built = MAR.from_encoders(query=query_source, document=adapter, dim=32, merge_adapter=merge, device="cpu")
-    assert has_adapter(built.route_modules("document")[0]) is not merge
+    built = MAR.from_encoders(query=query_source, document=adapter, dim=32, device="cpu")
+    assert not has_adapter(built.route_modules("document")[0])
     np.testing.assert_allclose(built.encode_corpus(documents), expected, atol=1e-5)
 
 
@@ -96,14 +95,18 @@ def _adapter_folder(folder, **settings):
     ],
     ids=["linear layers", "embeddings", "some tokens", "whole modules"],
 )
-def test_a_merged_adapter_computes_and_is_saved_as_the_adapter(query_source, documents, tmp_path, settings):
+def test_a_merged_adapter_computes_and_is_saved_as_the_adapter(
+    query_source, documents, tmp_path, settings, monkeypatch
+):
     adapter = _adapter_folder(tmp_path, **settings)
     make_tokenizer("document").save_pretrained(tmp_path / "base")
 
-    def built(document, *, merge=True):
-        return MAR.from_encoders(query_source, document, dim=32, merge_adapter=merge, device="cpu")
+    def built(document):
+        return MAR.from_encoders(query_source, document, dim=32, device="cpu")
 
-    expected = built(adapter, merge=False).encode_corpus(documents)
+    with monkeypatch.context() as patch:
+        patch.setattr("mar_st.model.encoders.merge_lora", lambda transformer: None)
+        expected = built(adapter).encode_corpus(documents)
     assert np.abs(built(tmp_path / "base").encode_corpus(documents) - expected).max() > 1e-2
     merged = built(adapter)
     np.testing.assert_allclose(merged.encode_corpus(documents), expected, atol=1e-5)

@@ -154,15 +154,6 @@ def test_texts_without_a_role_are_an_error_in_new_models(mar, queries, tmp_path)
         online.encode(queries)
 
 
-def test_a_default_route_can_be_set(query_source, document_source, queries, tmp_path):
-    model = MAR.from_encoders(query_source, document_source, dim=32, default_route="document", device="cpu")
-    model.save_pretrained(str(tmp_path))
-    plain = SentenceTransformer(str(tmp_path), device="cpu")
-    np.testing.assert_allclose(plain.encode(queries), model.encode_corpus(queries), atol=1e-6)
-    online = MAR.from_pretrained(tmp_path, routes="query", device="cpu")
-    assert online.encode(queries).shape == (3, 32)
-
-
 def test_the_documents_weights_are_saved_in_their_dtype(query_source, document_source, tmp_path):
     build(query_source, document_source, torch.float32, torch.bfloat16).save_pretrained(str(tmp_path))
     (path,) = tmp_path.glob("document_0_*/model.safetensors")

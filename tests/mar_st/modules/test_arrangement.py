@@ -50,7 +50,7 @@ def test_routes_compute_the_same_vectors_as_before(chains):
     before, kinds = chains
     inputs = torch.randn(5, 3)
     expected = {name: vectors(chain, inputs) for name, chain in before.items()}
-    modules = arrange(before, None)
+    modules = arrange(before)
     assert [type(module) for module in modules] == kinds
     for name, values in expected.items():
         torch.testing.assert_close(vectors(route_chain(modules, name), inputs), values)
@@ -58,16 +58,16 @@ def test_routes_compute_the_same_vectors_as_before(chains):
 
 def test_the_document_encoder_is_the_first_route_and_stays_in_the_first_router(chains):
     before, _ = chains
-    router = arrange(before, "query")[0]
+    router = arrange(before)[0]
     assert list(router.sub_modules) == ["document", "query"]
-    assert router.default_route == "query"
+    assert router.default_route is None
     for name, chain in before.items():
         assert router.sub_modules[name][0] is chain[0]
 
 
 def test_only_layers_behind_the_document_encoder_leave_the_first_router():
     query, document = [dense(3, 2), dense(2, 4), Normalize()], [dense(3, 8), dense(8, 4), Normalize()]
-    first, second = arrange({"query": query, "document": document}, None)
+    first, second = arrange({"query": query, "document": document})
     assert list(first.sub_modules["query"]) == query[:2]
     assert list(first.sub_modules["document"]) == document[:1]
     assert second.sub_modules["document"][0] is document[1]
@@ -80,15 +80,15 @@ def test_routes_share_no_module_of_the_second_router():
         "query-small": [dense(3, 4), shared],
         "document": [dense(3, 8), truncation(8, 4), shared],
     }
-    second = arrange(chains, None)[1]
+    second = arrange(chains)[1]
     modules = [module for chain in second.sub_modules.values() for module in chain]
     assert len({id(module) for module in modules}) == len(modules)
 
 
 def test_arranging_twice_changes_nothing_more():
     chains = {"query": [dense(3, 4), Normalize()], "document": [dense(3, 8), truncation(8, 4), Normalize()]}
-    once = arrange(chains, None)
-    twice = arrange({name: route_chain(once, name) for name in chains}, None)
+    once = arrange(chains)
+    twice = arrange({name: route_chain(once, name) for name in chains})
     for name in chains:
         kinds = [[type(module) for module in route_chain(modules, name)] for modules in (once, twice)]
         assert kinds[0] == kinds[1]
