@@ -9,7 +9,6 @@ import mteb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 
 from medteb_mteb.editions import write_manifest
 from medteb_mteb.folders import (
@@ -104,8 +103,6 @@ def test_labels_are_ranked_as_numbers_only_if_all_are_whole_numbers(make_folder,
         ("STS", "test.jsonl", '{"sentence1": "", "sentence2": "b", "score": 1}\n', "non-empty"),
         ("PairClassification", "test.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 2}\n', "0 or 1"),
         ("Classification", "test.jsonl", '{"text": "x", "label": "neu"}\n', "'neu' does not occur"),
-        ("Clustering", "test.jsonl", '{"sentences": ["a", "b"], "labels": [1, 2]}\n', "use one form"),
-        ("Clustering", "test.jsonl", '{"sentences": ["a"], "labels": ["b"]}\n', "need as many labels"),
     ],
 )  # fmt: skip
 def test_each_problem_is_reported_with_its_place(make_folder, kind, file, text, expected):
@@ -302,18 +299,6 @@ def test_load_into_names_columns_as_the_task_does_and_refuses_other_types(make_f
     assert task.dataset["test"].column_names == ["sentence1", "sentence2", "labels"]
     with pytest.raises(FolderError, match="is of type STS, but"):
         load_into(task, read_folder(make_folder("STS")))
-
-
-def test_lists_per_row_use_the_task_for_sets_of_clusters(make_folder):
-    folder = make_folder("Clustering")
-    rows = rows_of(folder / "test.jsonl")
-    write_rows(folder / "test.jsonl", [{key: [row[key] for row in rows] for key in ("sentences", "labels")}])
-    task = task_from_folder(folder)
-    task.load_data()
-    assert isinstance(task, AbsTaskClusteringLegacy)
-    assert len(task.dataset["test"][0]["sentences"]) == 6
-    # mteb's default for rows would embed 4 % of them, here none.
-    assert task_from_folder(make_folder("Clustering", "b")).max_fraction_of_documents_to_embed is None
 
 
 @pytest.mark.parametrize("kind", ["absent", "empty", "no corpus"])

@@ -99,8 +99,6 @@ class Batcher(Generic[T, R]):
         cost: Callable[[T], float] = lambda _: 0,
         observe: Callable[[str, float], Any] = lambda _name, _value: None,
     ) -> None:
-        if min(max_batch, max_cost, max_queue) < 1:
-            raise MarError("The limits of a batcher are at least 1.")
         self._work, self._cost, self._observe = work, cost, observe
         self._max_batch, self._max_cost, self._max_queue = max_batch, max_cost, max_queue
         self._jobs: deque[_Job[T, R]] = deque()
@@ -246,8 +244,6 @@ class Batcher(Generic[T, R]):
             if len(batch) == 1:
                 return [error]
             return [result for one in batch for result in self._results([one])]
-        if len(results) != sum(len(items) for _, items in batch):
-            return [MarError(f"There are {len(results)} results for other items.")] * len(batch)
         parts: list[Sequence[R] | Exception] = []
         start = 0
         for _, items in batch:

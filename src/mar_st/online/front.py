@@ -107,7 +107,6 @@ class EmbeddingTable:
         self._dtype, self._start = header.dtype, int(header.offset)
         self.rows, self.width = map(int, header.shape)
         self._file = path.open("rb", buffering=0)
-        self._mapped = None if hasattr(os, "pread") else header
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         """Return rows, float32 `(len(ids), width)`.
@@ -117,9 +116,6 @@ class EmbeddingTable:
         """
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.rows:
             raise EncoderError(f"A token has no row among {self.rows} embeddings. Export the encoder again.")
-        if self._mapped is not None:
-            values: np.ndarray = self._mapped[ids].astype(np.float32)
-            return values
         distinct, places = np.unique(ids, return_inverse=True)
         size = self.width * self._dtype.itemsize
         handle, start = self._file.fileno(), self._start

@@ -27,8 +27,8 @@ class QueryEncoder(Protocol):
         max_length: Maximum tokens of a text, including prompt and special tokens; longer texts are cut.
         prompts: Stored prompts by name.
 
-    Encoders of this package also have `query`, `origin` and `truncation`, see `encoder_name`,
-    `encoder_origin` and `truncation_side`.
+    Encoders of this package also have `query` and `origin`, see `encoder_name` and `encoder_origin`, and
+    `truncation`, the side on which texts are cut.
     """
 
     @property
@@ -76,19 +76,14 @@ def encoder_origin(encoder: object) -> str | None:
     return getattr(encoder, "origin", None) or getattr(encoder, "identity", None)
 
 
-def truncation_side(encoder: object) -> str:
-    """Return the side on which a query encoder cuts texts, `right` or `left`."""
-    return getattr(encoder, "truncation", None) or "right"
-
-
-def find_prompt(prompts: Mapping[str, str | None], name: str | None, default: str = "query") -> str:
-    """Return the stored prompt of a name; for `None` the default one, or an empty text.
+def find_prompt(prompts: Mapping[str, str | None], name: str | None) -> str:
+    """Return the stored prompt of a name; for `None` that of queries, or an empty text.
 
     Raises:
         EncoderError: The prompt does not exist.
     """
     if name is None:
-        return prompts.get(default) or ""
+        return prompts.get("query") or ""
     if name not in prompts:
         raise EncoderError(f"There is no prompt {name!r}; the model has {', '.join(prompts) or 'none'}.")
     return prompts[name] or ""

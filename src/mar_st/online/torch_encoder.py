@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 
 class TorchEncoder:
-    """One side of a sentence-transformers model.
+    """The query side of a sentence-transformers model.
 
     Args:
-        model: The model, in evaluation mode; if it has a router, this needs a route for the side.
+        model: The model, in evaluation mode; if it has a router, this needs a route for queries.
         space: Digest of the document space, if known.
         query: Name of the query encoder in its model, if it has one.
-        side: `query`, or `document` for a server that also encodes documents.
-        identity: Digest of what encodes the side; default that of the loaded modules.
+        identity: Digest of what encodes queries; default that of the loaded modules.
 
     Raises:
         EncoderError: The model has no tokenizer.
@@ -37,15 +36,14 @@ class TorchEncoder:
         *,
         space: str | None = None,
         query: str | None = None,
-        side: Literal["query", "document"] = "query",
         identity: str | None = None,
     ) -> None:
         from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
         from mar_st.model.opening import route  # lazy: torch
 
-        self.model, self.space, self.query, self.side = model, space, query, side
-        self.modules, self._identity = route(model, side), identity
+        self.model, self.space, self.query = model, space, query
+        self.modules, self._identity = route(model, "query"), identity
         transformer: Any = self.modules[0]
         self._tokenizer: Any = getattr(transformer, "tokenizer", None)
         self._counts: Any = getattr(transformer, "count_tokens", None)  # of encoders without a tokenizer
@@ -57,8 +55,6 @@ class TorchEncoder:
         self.max_length = int(transformer.max_seq_length or 512)
         self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
         self.prompts: Mapping[str, str | None] = dict(model.prompts)
-        names = ("document", "passage", "corpus") if side == "document" else (side,)
-        self._prompt = next((name for name in names if name in self.prompts), side)
         # Tokenizers of transformers set padding and truncation on each call, so threads must not share one.
         self._lock = threading.Lock()
 
@@ -70,16 +66,14 @@ class TorchEncoder:
         threads: int | None = None,
         query: str | None = None,
         device: str | None = None,
-        side: Literal["query", "document"] = "query",
     ) -> Self:
-        """Load a folder or Hub name; of a MAR, only the route of the side.
+        """Load a folder or Hub name; of a MAR, only the query route.
 
         Args:
             source: Folder, a name such as `mar-mini`, or Hub name.
             threads: Threads of torch, for the whole process.
             query: Name of the query encoder, for a MAR with several.
             device: Where to compute; default a GPU if there is one.
-            side: `query` or `document`.
 
         Raises:
             MarError: The model does not exist, or has no such route.
@@ -93,35 +87,34 @@ class TorchEncoder:
             torch.set_num_threads(threads)
         source = model_source(source)
         space = space_of(source) if Path(source).is_dir() else None
-        name = (query or "query") if side == "query" else side
-        model = open_model(source, routes=side, query=query, device=device)
+        name = query or "query"
+        model = open_model(source, routes="query", query=query, device=device)
         return cls(
             model,
             space=space,
-            query=name if isinstance(model[0], Router) and side == "query" else None,
-            side=side,
+            query=name if isinstance(model[0], Router) else None,
             identity=model_digest(source, route=name),
         )
 
     @cached_property
     def identity(self) -> str:
-        """Return the digest of what encodes the side."""
+        """Return the digest of what encodes queries."""
         return self._identity or modules_digest(self.modules)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of texts, see `QueryEncoder`."""
-        prompt = find_prompt(self.prompts, prompt_name, self._prompt)
+        prompt = find_prompt(self.prompts, prompt_name)
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         with self._lock:
-            vectors = self.model.encode(list(texts), prompt=prompt, task=self.side, show_progress_bar=False)
+            vectors = self.model.encode(list(texts), prompt=prompt, task="query", show_progress_bar=False)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
         """Return the tokens of each text, see `QueryEncoder`."""
         if not texts:
             return []
-        prompt = find_prompt(self.prompts, prompt_name, self._prompt)
+        prompt = find_prompt(self.prompts, prompt_name)
         if self._tokenizer is None:
             counts: list[int] = self._counts(texts)
             return counts

@@ -10,8 +10,6 @@ from medteb_mteb.folders.content import (
     collect_retrieval,
     detect_type,
     read_folder,
-    read_labelled,
-    read_retrieval,
     table_rows,
 )
 from medteb_mteb.folders.layout import (
@@ -43,8 +41,6 @@ __all__ = [
     "inspect_folder",
     "load_into",
     "read_folder",
-    "read_labelled",
-    "read_retrieval",
     "table_rows",
     "task_from_folder",
 ]

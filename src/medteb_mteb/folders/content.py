@@ -36,8 +36,6 @@ __all__ = [
     "collect_retrieval",
     "detect_type",
     "read_folder",
-    "read_labelled",
-    "read_retrieval",
     "table_rows",
 ]
 
@@ -87,7 +85,7 @@ class TaskFolder:
         type: Task type, as named by mteb.
         revision: sha256 (hex) that identifies the data; see `Layout.revision`.
         retrieval: Content of a retrieval or reranking folder, else None.
-        records: Rows by split of any other folder, else empty; see `read_labelled`.
+        records: Rows by split of any other folder, else empty; see `_labelled`.
     """
 
     layout: Layout
@@ -115,8 +113,10 @@ def read_folder(
     problems = Problems(layout.path)
     kind = detect_type(layout)
     if "corpus" in layout.tables:
-        return TaskFolder(layout, kind, layout.revision(), read_retrieval(layout, problems), {})
-    return TaskFolder(layout, kind, layout.revision(), None, read_labelled(layout, kind, problems)[1])
+        data = collect_retrieval(layout, problems)
+        problems.raise_if_any()
+        return TaskFolder(layout, kind, layout.revision(), data, {})
+    return TaskFolder(layout, kind, layout.revision(), None, _labelled(layout, kind, problems))
 
 
 def detect_type(layout: Layout) -> TaskType:
@@ -192,21 +192,11 @@ def _qrels_rows(file: Path) -> Iterator[Row]:
             yield Row(f"{file}:{number}", dict(zip(_QRELS_COLUMNS, values, strict=True)))
 
 
-def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
-    """Read the tables of a retrieval or reranking folder, and raise on any problem.
+def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
+    """Read the tables of a retrieval or reranking folder, and record the problems found.
 
     Queries that are judged only in another split's qrels belong to that split and are left out.
-
-    Raises:
-        FolderError: With the problems found, each with file and line.
     """
-    data = collect_retrieval(layout, problems)
-    problems.raise_if_any()
-    return data
-
-
-def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
-    """Read as `read_retrieval`, but record problems instead of raising an error."""
     corpus, queries = (_texts(layout.tables[role], problems) for role in ("corpus", "queries"))
     qrels = _qrels(layout.tables["qrels"], problems, queries, corpus)
     elsewhere = _judged_elsewhere(layout)
@@ -359,20 +349,13 @@ def _pairs(file: Path, problems: Problems) -> Iterator[tuple[str, str, bool]]:
             yield query, document, score > 0
 
 
-def read_labelled(
-    layout: Layout, kind: TaskType | None, problems: Problems
-) -> tuple[TaskType, dict[str, Records]]:
-    """Read the rows of the evaluated split and, for classification, of the train split.
+def _labelled(layout: Layout, kind: TaskType, problems: Problems) -> dict[str, Records]:
+    """Return the rows of the evaluated split and, for classification, of the train split.
 
-    Returns:
-        The task type and the records by split: STS `sentence1, sentence2, score` (float); pair
-        classification `sentence1, sentence2, label` (0/1); classification `text, label` (0..K-1 in the
-        order of the sorted labels); clustering `sentences, labels` (both text, or both lists of text).
-
-    Raises:
-        FolderError: With the problems found, each with file and line.
+    They are: STS `sentence1, sentence2, score` (float); pair classification `sentence1, sentence2, label`
+    (0/1); classification `text, label` (0..K-1 in the order of the sorted labels); clustering `sentences,
+    labels`.
     """
-    kind = kind or detect_type(layout)
     files = {layout.split: layout.tables["rows"]}
     if kind == "Classification":
         if "train" not in layout.tables:
@@ -388,15 +371,13 @@ def read_labelled(
     problems.raise_if_any()
     _check_labels(kind, layout, records, problems)
     problems.raise_if_any()
-    return kind, records
+    return records
 
 
 def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], problems: Problems) -> None:
     rows, place = records[layout.split], str(layout.tables["rows"][0])
     column = _COLUMNS[kind][-1]
-    if kind == "Clustering" and len({isinstance(row[column], list) for row in rows}) > 1:
-        problems.add(place, "mixed", "some rows hold one text, others a list; use one form")
-    elif kind == "Classification":
+    if kind == "Classification":
         known = _sorted_labels({row[column] for row in records["train"]})
         rank = {label: number for number, label in enumerate(known)}
         if unseen := sorted({row[column] for row in rows} - set(known)):
@@ -405,7 +386,7 @@ def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], p
             problems.add(str(layout.tables["train"][0]), "classes", "at least two classes must occur")
         for row in (row for split_rows in records.values() for row in split_rows):
             row[column] = rank.get(row[column])
-    elif not isinstance(rows[0][column], list) and len({row[column] for row in rows}) < 2:
+    elif len({row[column] for row in rows}) < 2:
         problems.add(place, "constant", f"at least two values of {column} must occur")
 
 
@@ -451,15 +432,7 @@ def _class(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cluster(values: Mapping[str, Any]) -> dict[str, Any]:
-    sentences, labels = values["sentences"], values["labels"]
-    if not isinstance(sentences, list):
-        return {"sentences": _text(values, "sentences"), "labels": _label(labels)}
-    if not isinstance(labels, list) or len(labels) != len(sentences) or len(set(map(str, labels))) < 2:
-        raise MarError(f"{len(sentences)} sentences need as many labels, of at least two values")
-    texts = [
-        _text({f"sentence {number}": one}, f"sentence {number}") for number, one in enumerate(sentences, 1)
-    ]
-    return {"sentences": texts, "labels": [_label(label) for label in labels]}
+    return {"sentences": _text(values, "sentences"), "labels": _label(values["labels"])}
 
 
 _RECORDS: dict[TaskType, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -22,8 +22,8 @@ from mteb.languages import check_language_code
 from mteb.types import Licenses
 
 from medteb_mteb.abstasks import JudgedRetrieval, LocalMetadata, LocalTask
-from medteb_mteb.folders.content import TaskFolder, detect_type, read_folder, table_rows
-from medteb_mteb.folders.layout import FolderError, Layout, Problems, inspect_folder
+from medteb_mteb.folders.content import TaskFolder, detect_type, read_folder
+from medteb_mteb.folders.layout import FolderError, Layout, inspect_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,10 +204,6 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
     if not name or re.search(r"[/\\\x00-\x1f]|^\.", name):
         raise FolderError(layout.path, [f"{name!r} cannot be a task name; pass another one"])
     base = _BASES[kind]
-    if kind == "Clustering":
-        first = next(table_rows(layout.tables["rows"], Problems(layout.path)), None)
-        if first is not None and isinstance(first.values.get("sentences"), list):
-            base = AbsTaskClusteringLegacy
     metadata = _metadata(layout, kind, name)
     attributes = {
         "metadata": metadata,

@@ -184,12 +184,8 @@ def test_close_finishes_accepted_requests(fake):
     batcher.close()
 
 
-def test_wrong_arguments_and_results_are_refused(fake):
-    with pytest.raises(MarError):
-        MicroBatcher(fake, max_batch=0)
+def test_a_text_alone_is_refused_and_no_texts_are_answered(fake):
     with MicroBatcher(fake) as batcher:
         with pytest.raises(TypeError):
             batcher.submit("one string")
         assert batcher.submit([]).result(1).shape == (0, 4)
-    with Batcher(lambda items: items[:-1]) as batcher, pytest.raises(MarError):
-        batcher.submit([1, 2]).result(5)

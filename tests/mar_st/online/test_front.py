@@ -12,10 +12,7 @@ from tests.mar_st.conftest import make_tokenizer
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("mapped", [False, True])
-def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype, mapped, monkeypatch):
-    if mapped:
-        monkeypatch.delattr("os.pread")
+def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype):
     rows = np.random.default_rng(0).standard_normal((50, 7)).astype(dtype)
     np.save(tmp_path / "table.npy", rows)
     ids = np.array([49, 0, 3, 3, 49, 7])
@@ -89,10 +86,7 @@ def test_a_damaged_tokenizer_is_one_clear_error(tmp_path):
         QueryTokenizer(tmp_path / "tokenizer.json", 100)
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_tokens_without_a_row_are_refused(tmp_path, mapped, monkeypatch):
-    if mapped:
-        monkeypatch.delattr("os.pread")
+def test_tokens_without_a_row_are_refused(tmp_path):
     np.save(tmp_path / "table.npy", np.ones((5, 3), dtype=np.float16))
     table = EmbeddingTable(tmp_path / "table.npy")
     assert table[np.array([4, 0])].shape == (2, 3)

@@ -96,16 +96,6 @@ def test_an_opened_folder_is_the_saved_encoder(saved, encoder):
     np.testing.assert_allclose(opened.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
-def test_the_document_side_is_that_of_the_model(mar, tmp_path):
-    mar.save_pretrained(str(tmp_path / "mar"))
-    opened = TorchEncoder.open(str(tmp_path / "mar"), device="cpu", side="document")
-    np.testing.assert_allclose(opened.encode(TEXTS), mar.encode_corpus(TEXTS), atol=1e-6)
-    assert opened.dim == opened.encode(TEXTS).shape[1]
-    plain = make_model(prompts={"query": "", "passage": "文："})
-    vectors = TorchEncoder(plain, side="document").encode(TEXTS)
-    np.testing.assert_array_equal(vectors, plain.encode_document(TEXTS))
-
-
 def test_a_query_encoder_of_a_mar_is_opened_by_its_name(mar, tmp_path):
     mar.save_pretrained(str(tmp_path / "mar"))
     opened = TorchEncoder.open(str(tmp_path / "mar"), device="cpu")

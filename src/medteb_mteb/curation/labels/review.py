@@ -91,13 +91,10 @@ def review(settings: ReviewSettings) -> Counts:
 def _material(settings: ReviewSettings) -> tuple[list[Label], dict[str, Text], dict[str, Text]]:
     """Return labels, queries and documents."""
     if (settings.labels / "queries.jsonl").is_file():
-        from medteb_mteb.folders import (
-            Problems,  # lazy: mteb
-            read_retrieval,  # lazy: mteb
-        )
-        from medteb_mteb.folders.layout import inspect_folder  # lazy: mteb
+        from medteb_mteb.folders import read_folder  # lazy: mteb
 
-        data = read_retrieval(inspect_folder(settings.labels), Problems(settings.labels))
+        data = read_folder(settings.labels).retrieval
+        assert data is not None  # noqa: S101 -- it has queries
         rows = {(query, name): score for query, row in data.qrels.items() for name, score in row.items()}
         rows |= {(query, name): 0 for query, names in data.judged.negatives.items() for name in names}
         labels = [Label(*pair, max(0, score)) for pair, score in rows.items()]

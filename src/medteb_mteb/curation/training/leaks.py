@@ -11,7 +11,7 @@ from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
-from medteb_mteb.folders import Problems, inspect_folder, read_labelled, read_retrieval
+from medteb_mteb.folders import read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,11 +149,10 @@ def _read(source: str | Path) -> list[tuple[str, str]]:
 
 
 def _of_folder(folder: Path) -> list[tuple[str, str]]:
-    layout = inspect_folder(folder)
-    if "qrels" in layout.tables:
-        return [(row["id"], row["text"]) for row in read_retrieval(layout, Problems(folder)).queries]
-    _, records = read_labelled(layout, layout.settings.type, Problems(folder))
-    rows = records[layout.split]
+    content = read_folder(folder)
+    if content.retrieval is not None:
+        return [(row["id"], row["text"]) for row in content.retrieval.queries]
+    rows = content.records[content.layout.split]
     columns = [name for name in ("sentence1", "sentence2", "text") if name in rows[0]]
     if not columns:
         raise MarError(f"{folder} holds no queries and no pairs of sentences; give a file of its queries.")
