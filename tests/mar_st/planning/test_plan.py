@@ -1,0 +1,79 @@
+"""Plans: against numbers computed by hand, and against the memory of real passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from mar_st.errors import MarError
+from mar_st.planning.backbones import count, recipe_shapes
+from mar_st.planning.costs import Training, forward_flops, lora_parameters, training_flops
+from mar_st.planning.launch import Launch
+from mar_st.planning.plan import as_text, check_memory, plan
+from mar_st.recipes.load import load_recipe, recipe_names
+
+
+@pytest.fixture(scope="module")
+def mar_4b():
+    return {stage.name: stage for stage in plan(load_recipe("mar-0.3b-4b"))}
+
+
+def test_steps_are_whole_batches_of_the_expected_rows(mar_4b):
+    steps = {name: stage.steps for name, stage in mar_4b.items()}
+    assert steps["retromae"] == 3 * (60_000_000 // 384)
+    assert steps["align"] == 2_800_000 // 2560 + 5_600_000 // 2560
+    assert steps["joint"] == sum(rows // 640 for rows in (500_000, 20_000, 50_000, 10_000))
+    assert "every text counts as max_length" in mar_4b["align"].notes[0]
+
+
+def test_operations_follow_from_the_shape(mar_4b):
+    recipe = load_recipe("mar-0.3b-4b")
+    shape = recipe_shapes(recipe)["document"]
+    # Nine texts of 512 tokens in a row; LoRA: forward, backward of activations, GradCache and checkpointing.
+    per_token = 2 * count(shape).linear + 4 * 512 * 32 * 128 * 36 / 2
+    adapter = 2 * lora_parameters(shape, 32)
+    expected = 640 * 9 * 512 * (4 * per_token + 5 * adapter)
+    assert mar_4b["document-init"].flops_per_step == pytest.approx(expected, rel=1e-6)
+    full = Training("full")
+    assert training_flops(shape, 2, 10, full) == 3 * forward_flops(shape, 2, 10)
+
+
+def test_parameters_and_weights_are_those_of_the_published_encoders(mar_4b):
+    sides = mar_4b["joint"].parameters
+    assert sides["query"]["trained"] == sides["query"]["all"] == 305_368_320
+    assert sides["document"]["trained"] == 32 * 36 * (2 * (2560 + 4096) + 2 * (2560 + 1024) + 3 * (2560 + 9728))
+    memory = mar_4b["document-init"].memory
+    assert memory["optimizer"] == 8 * sides["document"]["trained"]
+    assert memory["weights"] == 2 * sides["document"]["all"] + 4 * sides["document"]["trained"]
+
+
+def test_a_stage_that_does_not_fit_is_marked_and_refused(mar_4b):
+    assert [name for name, stage in mar_4b.items() if not stage.fits] == ["retromae"]
+    assert "DOES NOT FIT" in as_text([mar_4b["retromae"]])
+    recipe = load_recipe("mar-0.3b-4b")
+    with pytest.raises(MarError, match=r"stage retromae needs 1\d\d\.\d GiB .* has 80.0"):
+        check_memory(recipe, Launch(), 80 * 2**30, ["retromae", "align"])
+    check_memory(recipe, Launch(), 80 * 2**30, ["align"])
+
+
+def test_devices_share_a_batch(mar_4b):
+    recipe = load_recipe("mar-0.3b-4b")
+    eight = {stage.name: stage for stage in plan(recipe, launch=Launch(8))}
+    assert eight["align"].flops_per_step == pytest.approx(mar_4b["align"].flops_per_step / 8)
+    assert eight["align"].hours == pytest.approx(mar_4b["align"].hours / 8)
+    with pytest.raises(MarError, match="batch_size 384 is over all devices"):
+        plan(recipe, launch=Launch(7))
+    with pytest.raises(MarError, match="No device 'H1000'; known are H200"):
+        plan(recipe, device="H1000")
+
+
+@pytest.mark.slow
+def test_data_that_are_here_are_counted():
+    stages = {stage.name: stage for stage in plan(load_recipe("mar-mini"))}
+    assert all(stage.steps and not stage.notes for stage in stages.values())
+    assert stages["align"].tokens_per_step < 128 * 144
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_can_be_planned(name):
+    assert all(stage.memory["peak"] > 0 for stage in plan(load_recipe(name)))

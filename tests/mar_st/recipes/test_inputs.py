@@ -1,0 +1,114 @@
+"""Tests of the inputs of a recipe: backbones, data entries and evaluations."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from mar_st.recipes.inputs import Backbone, Data, Evaluation, TokenizerConfig, VocabularyCut
+
+RANDOM = {"config": {"model_type": "gte", "hidden_size": 32}, "tokenizer": {"vocab_size": 100}}
+ENTRY = {"name": "qa", "path": "rows.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "give one of 'source'"),
+        ({"source": "x", **RANDOM}, "give one of 'source'"),
+        ({"source": "x", "layers_of_document": [0]}, "give one of 'source'"),
+        ({"config": RANDOM["config"]}, "'tokenizer' goes together with 'config'"),
+        ({"source": "x", "tokenizer": {"vocab_size": 100}}, "'tokenizer' goes together with 'config'"),
+        ({"source": "x", "tokenizer_data": ["qa"]}, "'tokenizer_data' needs 'tokenizer'"),
+        ({**RANDOM, "tokenizer_data": []}, "at least 1 item"),
+        ({"source": "x", "context_means": ["qa"]}, "first layer must be 1 or higher"),
+        ({"layers_of_document": [0, 1], "context_means": ["qa"]}, "first layer must be 1 or higher"),
+        ({"layers_of_document": [1], "context_means": []}, "at least 1 item"),
+        ({"layers_of_document": [1], "bigrams": 5}, "texts of 'context_means'"),
+        ({**RANDOM, "vocabulary": {"keep": 9, "texts": ["qa"]}}, "cuts that of a 'source'"),
+        ({**RANDOM, "config": {"hidden_size": 32}}, "needs 'model_type'"),
+        ({"source": "x", "sorce": "y"}, "Extra inputs"),
+        ({"source": "x", "max_length": 7}, "greater than or equal to 8"),
+        ({"source": "x", "dropout": 1.0}, "less than 1"),
+    ],
+)
+def test_impossible_backbones_are_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        Backbone.model_validate(fields)
+
+
+@pytest.mark.parametrize("layers", [[], [-1], [0, -2], [3, 3]])
+def test_lists_of_layers_that_no_encoder_has_are_refused(layers):
+    with pytest.raises(ValidationError, match=r"layers from 0, each once; got \["):
+        Backbone(layers_of_document=layers)
+    assert Backbone(layers_of_document=[3, 0]).layers_of_document == (3, 0)
+
+
+@pytest.mark.parametrize("size", ["128", 12.5, None, True, 0, -1, [1]])
+def test_a_hidden_size_that_is_no_number_of_dimensions_is_refused(size):
+    with pytest.raises(ValidationError, match=r"'hidden_size' of 'config' is a whole number above 0; got"):
+        Backbone(**RANDOM | {"config": {"model_type": "gte", "hidden_size": size}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "width"),
+    [
+        (RANDOM, 32),
+        ({**RANDOM, "projection": 8}, 8),
+        ({**RANDOM, "config": {"model_type": "t5", "d_model": 64}}, None),
+        ({"source": "x"}, None),
+        ({"source": "x", "projection": 8}, 8),
+    ],
+)
+def test_the_width_is_that_of_the_last_layer_if_the_recipe_sets_it(fields, width):
+    assert Backbone.model_validate(fields).width == width
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"form": "texts"}, "form 'texts' needs a 'role'"),
+        ({"role": "query"}, "form 'texts' needs a 'role'"),
+        ({"instruction": "Query: ", "prompt": ""}, "says where the text goes"),
+        ({"instruction": "{instruction} "}, "write prompt: ''"),
+        ({"weight": 0}, "greater than 0"),
+        ({"weight": float("nan")}, "weight"),
+        ({"weight": float("inf")}, "finite number"),
+        ({"negatives": -1}, "greater than or equal to 0"),
+        ({"limit": 0}, "greater than 0"),
+        ({"where": {"source": "abc"}}, "valid tuple"),
+        ({"positives": "two"}, "'one' or 'all'"),
+        ({"form": "texts", "role": "query", "prompt": "", "instruction": "{instruction}"}, "is for pairs"),
+    ],
+)
+def test_impossible_data_entries_are_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        Data.model_validate({**ENTRY, **fields})
+
+
+@pytest.mark.parametrize("fields", [{"instruction": ""}, {"instruction": "{instruction}", "prompt": ""}])
+def test_instructions_can_be_left_out_or_take_the_place_of_the_prompt(fields):
+    assert Data(**ENTRY, **fields).instruction == fields["instruction"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"path": "dev", "tasks": ["T"]}, {"tasks": []}, {"path": "dev", "every": 0}]
+)
+def test_impossible_evaluations_are_refused(fields):
+    with pytest.raises(ValidationError):
+        Evaluation.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (TokenizerConfig, {"vocab_size": 16}),
+        (TokenizerConfig, {"vocab_size": 100, "max_token_length": 0}),
+        (VocabularyCut, {"keep": 0, "texts": ["qa"]}),
+        (VocabularyCut, {"keep": 9, "texts": []}),
+        (VocabularyCut, {"keep": 9, "texts": "qa"}),
+    ],
+)
+def test_impossible_vocabularies_are_refused(kind, fields):
+    with pytest.raises(ValidationError):
+        kind.model_validate(fields)

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from mar_st import MAR
+from mar_st.errors import MarError
+from mar_st.files import locked
+from mar_st.modules import INERT_SCALE
+from mar_st.recipes.load import load_recipe
+from mar_st.recipes.schema import Recipe
+from mar_st.runs.train import train
+from tests.mar_st.train_helpers import LORA, STAGES, silent, train_in_two_processes, weights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def _texts(recipe_file):
+    rows = [json.loads(line) for line in recipe_file.with_name("triples.jsonl").open(encoding="utf-8")]
+    return [row["query"] for row in rows], [row["positive"] for row in rows]
+
+
+def test_the_model_retrieves_and_loads_everywhere(finished, recipe_file):
+    queries, positives = _texts(recipe_file)
+    plain = SentenceTransformer(str(finished / "model"), device="cpu")
+    scores = plain.similarity(plain.encode_query(queries), plain.encode_document(positives)).numpy()
+    assert plain.get_embedding_dimension() == 32
+    assert (scores.argmax(axis=1) == np.arange(40)).mean() > 0.6  # by chance 0.025
+    online = MAR.from_pretrained(finished / "model", routes="query", device="cpu")
+    np.testing.assert_allclose(online.encode_queries(queries), plain.encode_query(queries), atol=1e-5)
+    assert plain.prompts == {"document": "", "query": "检索：", "STS": "语义："}
+    assert weights(finished / "model") == weights(finished / "04-joint" / "model")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_loss_falls(finished, stage):
+    rows = [json.loads(line) for line in (finished / stage / "metrics.jsonl").open()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[0] > losses[-1] > 0
+    assert not (finished / stage / "checkpoints").exists()
+
+
+def test_finished_stages_are_kept(finished, recipe_file):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("0*/**/*") if path.is_file()}
+    lines = []
+    train(load_recipe(recipe_file), finished, say=lines.append)
+    kept = [line for line in lines if line.endswith("finished before, kept")]
+    assert len(kept) == 4
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("0*/**/*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def short_run(recipe_file, tmp_path_factory):
+    """The run folder of three steps per stage, and the overrides that make the recipe so short."""
+    overrides = [f"stages.{index}.epochs=0.6" for index in range(len(STAGES))]
+    out = tmp_path_factory.mktemp("runs") / "short"
+    train(load_recipe(recipe_file, overrides), out, say=silent)
+    return out, overrides
+
+
+@pytest.mark.thorough(but=["storage_dtype=float16-kept4"])
+@pytest.mark.parametrize(
+    ("override", "kept"),
+    [
+        ("stages.3.temperature=0.2", ["query-init", "document-init", "align"]),
+        ("stages.2.epochs=1", ["query-init", "document-init"]),
+        ("stages.1.dims=[24,48]", ["query-init"]),
+        ("stages.0.temperature=0.2", ["document-init"]),  # which does not depend on the queries
+        ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
+    ],
+)
+def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_path, override, kept):
+    before, overrides = short_run
+    out = tmp_path / "run"
+    shutil.copytree(before, out)
+    lines = []
+    train(load_recipe(recipe_file, [*overrides, override]), out, say=lines.append)
+    assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == kept
+    assert weights(out / "model") != weights(before / "model")
+
+
+@pytest.mark.slow
+def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
+    out, data = tmp_path / "run", tmp_path / "triples.jsonl"
+    original = recipe_file.with_name("triples.jsonl").read_text(encoding="utf-8")
+    data.write_text(original, encoding="utf-8")
+    settings = [f"data.0.path={data}", *(f"stages.{index}.epochs=0.2" for index in range(4))]
+    train(load_recipe(recipe_file, settings), out, save_steps=1000, say=silent)
+    data.write_text(original.replace("头疼", "牙疼"), encoding="utf-8")
+    lines = []
+    train(load_recipe(recipe_file, settings), out, save_steps=1000, say=lines.append)
+    assert len([line for line in lines if "data changed" in line]) == 4
+
+
+def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
+    with pytest.raises(MarError, match="holds a run of another recipe"):
+        train(load_recipe(recipe_file, ["name=other"]), finished)
+
+
+@pytest.mark.thorough
+def test_until_ends_a_run_after_the_named_stage(recipe_file, finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished / "01-query-init", out / "01-query-init")
+    recipe = load_recipe(recipe_file, ["stages.1.epochs=0.2"])
+    with pytest.raises(
+        MarError, match=r"tiny has no stage 'aling'; it has query-init, document-init, align"
+    ):
+        train(recipe, out, until="aling", say=silent)
+    model = train(recipe, out, until="document-init", say=silent)
+    assert model == out / "02-document-init" / "model"
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == STAGES[:2]
+    assert SentenceTransformer(str(model), device="cpu").encode(["头疼"]).shape == (1, 48)
+    assert train(recipe, out, until="query-init", say=silent) == out / "01-query-init" / "model"
+
+
+def test_align_leaves_the_document_encoder_untouched(finished):
+    """Bit for bit: a vector space that is shared with stored document vectors must stay what it was."""
+    started = load_file(finished / "02-document-init/model/model.safetensors")
+    aligned = load_file(finished / "03-align/model/document_0_Transformer/model.safetensors")
+    joint = load_file(finished / "04-joint/model/document_0_Transformer/model.safetensors")
+    assert started.keys() == aligned.keys() == joint.keys()
+    assert all(torch.equal(started[name], aligned[name]) for name in started)
+    assert not any(torch.equal(aligned[name], joint[name]) for name in joint if "proj" in name)
+
+
+def test_align_and_joint_change_the_query_encoder(finished):
+    files = [
+        "01-query-init/model/model.safetensors",
+        "03-align/model/query_0_Transformer/model.safetensors",
+        "04-joint/model/query_0_Transformer/model.safetensors",
+    ]
+    started, aligned, joint = (load_file(finished / file) for file in files)
+    for before, after in ((started, aligned), (aligned, joint)):
+        assert not any(torch.equal(before[name], after[name]) for name in before if "proj.weight" in name)
+
+
+def test_truncation_survives_joint_training(finished):
+    dense = next((finished / "04-joint/model").rglob("document_*_Dense/model.safetensors"))
+    (weight,) = load_file(dense).values()
+    assert torch.equal(weight, INERT_SCALE * torch.eye(32, 48))
+
+
+@pytest.mark.thorough
+def test_joint_with_lora_is_merged(unfinished, recipe_file):
+    pytest.importorskip("peft", reason="LoRA needs the train extra")
+    out = unfinished("04-joint")
+    train(load_recipe(recipe_file, LORA), out, say=silent)
+    assert not list((out / "model").rglob("adapter_*"))
+    before = load_file(out / "03-align/model/document_0_Transformer/model.safetensors")
+    after = load_file(out / "model/document_0_Transformer/model.safetensors")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith("_proj.weight")}
+    ranks = [torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-3) for name in changed]
+    assert max(ranks) == 4
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_run(recipe_file, tmp_path):
+    """Both take part in every stage, the first one writes, and the run resumes in a single process."""
+    recipe = load_recipe(recipe_file, [f"stages.{index}.epochs=0.4" for index in range(4)])
+    path = tmp_path / "short.yaml"
+    process = train_in_two_processes(recipe, path, tmp_path / "run")
+    assert process.stdout.count("stage joint: joint") == 1
+    assert MAR.from_pretrained(tmp_path / "run/model", device="cpu").encode_queries(["头疼"]).shape == (1, 32)
+    lines = []
+    train(load_recipe(path), tmp_path / "run", say=lines.append)
+    assert len([line for line in lines if line.endswith("finished before, kept")]) == 4
+
+
+# -- symmetric recipes --
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("absent", "side"), [("document", "query"), ("query", "document")])
+def test_one_backbone_gives_a_symmetric_model(recipe_file, tmp_path, absent, side):
+    content = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))
+    stages = [stage for stage in content["stages"] if stage.get("side") == side]
+    path = tmp_path / "one.yaml"
+    path.write_text(
+        yaml.safe_dump({**content, "name": "one", absent: None, "stages": stages}), encoding="utf-8"
+    )
+    recipe = load_recipe(path)
+    assert not recipe.asymmetric
+    model = SentenceTransformer(str(train(recipe, tmp_path / "out", say=silent)), device="cpu")
+    assert [type(module).__name__ for module in model] == ["Transformer", "Pooling", "Normalize"]
+    assert model.get_embedding_dimension() == content[side]["config"]["hidden_size"]
+    queries, positives = _texts(recipe_file)
+    np.testing.assert_allclose(
+        model.encode_query(queries[:3]), model.encode_document([f"检索：{q}" for q in queries[:3]]), atol=1e-5
+    )
+    scores = model.similarity(model.encode_query(queries), model.encode_document(positives)).numpy()
+    assert (scores.argmax(axis=1) == np.arange(40)).mean() > 0.5
+
+
+def test_a_second_launch_with_the_same_folder_is_refused(recipe_file, tmp_path):
+    with locked(tmp_path / "run"), pytest.raises(MarError, match="Another process is writing"):
+        train(load_recipe(recipe_file), tmp_path / "run", say=silent)
+
+
+@pytest.mark.slow
+def test_runs_share_stages_by_their_digest(recipe_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("MAR_STAGES", str(tmp_path / "store"))
+    short = [f"stages.{index}.epochs=0.2" for index in range(4)]
+    first = train(load_recipe(recipe_file, short), tmp_path / "first", say=silent)
+    lines = []
+    other = load_recipe(recipe_file, [*short, "name=other", "stages.3.epochs=0.4"])
+    second = train(other, tmp_path / "second", say=lines.append)
+    assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == STAGES_KEPT
+    assert len(list((tmp_path / "store").glob("*/done.json"))) == 5
+    assert weights(first) != weights(second)
+
+
+STAGES_KEPT = ["query-init", "document-init", "align"]
+
+
+def test_the_card_has_data_results_and_the_recipe(finished):
+    card = (finished / "model" / "README.md").read_text(encoding="utf-8")
+    header = yaml.safe_load(card.split("---")[1])
+    assert header["library_name"] == "sentence-transformers"
+    assert header["tags"] == ["mar", "asymmetric"]
+    assert header["n_parameters"] > 10_000
+    assert "| joint | joint | " in card
+    assert load_recipe_of(card).stages[-1].name == "joint"
+
+
+def load_recipe_of(card):
+    return Recipe.model_validate(yaml.safe_load(card.split("```yaml")[1].split("```")[0]))
