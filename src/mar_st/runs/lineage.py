@@ -85,8 +85,9 @@ def _stage(
         content["teacher"] = model_digest(stage.teacher_source)  # type: ignore[union-attr,arg-type]
     for side in used_sides(stage):
         content[side] = _encoder(recipe, side, data, trained)
-        if projects(recipe, stage):
-            content[side]["projection"] = recipe.backbones[side].projection
+        projection = recipe.backbones[side].projection
+        if projection is not None and projects(recipe, stage):
+            content[side]["projection"] = [projection, recipe.seed]
     return content
 
 

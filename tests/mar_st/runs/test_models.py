@@ -211,8 +211,8 @@ def test_distill_trains_a_student_of_the_document_encoder(recipe, tmp_path):
     [
         ({"stages": [DOCUMENT_INIT, {**FAST, "stage": "distill", "name": "d", "temperature": 1,
                                      "teacher": "./gone"}]},
-         "teacher of stage d: There is no folder ./gone"),
-        ({"query": {"source": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "query backbone: There is no"),
+         "teacher of stage d: .*There is no folder ./gone"),
+        ({"query": {"source": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "query backbone: .*There is no"),
         ({"evaluation": {"path": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "gone"),
     ],
 )  # fmt: skip
@@ -239,7 +239,7 @@ def _of_type(model_type):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "holds no model"),
         (_cut, "model.safetensors holds damaged weights"),
         (_of_type("unknown"), "is not an encoder of texts"),
         (_of_type("vit"), "is not an encoder of texts"),
