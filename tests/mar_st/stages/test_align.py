@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 
 from mar_st import MAR
-from mar_st.data import DataError, Source, Triple
+from mar_st.data import Source, Triple
+from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
-from mar_st.stages.align import AlignError, text_groups, train_align, weighted
-from mar_st.stages.settings import StageSettings
-from mar_st.stages.trainer import fit
+from mar_st.stages.align import text_groups, train_align, weighted
+from mar_st.stages.trainer import StageSettings, read_metrics
 from mar_st.teachers import ModelTeacher
 from mar_st.teachers.store import TeacherStore
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -25,14 +19,6 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]
 QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:4]]
 DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -55,11 +41,6 @@ def _settings(folder):
     return StageSettings(folder / "run" / "01-align", seed=1, save_steps=1000)
 
 
-def _losses(folder):
-    rows = [json.loads(line) for line in (folder / "run/01-align/metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "loss" in row]
-
-
 def test_the_query_encoder_moves_to_the_teacher(mar, sources, tmp_path):
     before = mar.encode_corpus(DOCUMENTS)
     start = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
@@ -67,97 +48,9 @@ def test_the_query_encoder_moves_to_the_teacher(mar, sources, tmp_path):
     end = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
     assert end > start + 0.2
     np.testing.assert_array_equal(mar.encode_corpus(DOCUMENTS), before)
-    assert {"loss_contrastive", "loss_mse"} <= set(_losses(tmp_path)[-1])
+    assert {"loss_contrastive", "loss_mse"} <= set(read_metrics(tmp_path / "run/01-align/metrics.jsonl")[0])
 
 
-def _train(source, document, folder, sources, stage, how):
-    torch.manual_seed(5)
-    mar = MAR.from_encoders(query=source, document=document, device="cpu")
-    how(mar, sources, stage, _settings(folder), {"query": "医生"})
-    return mar.route_modules("query")[0].model.state_dict()
-
-
-def _live(mar, sources, stage, settings, prompts):
-    """The naive stage: the teacher's vectors are computed immediately and are in the dataset."""
-    data, own, mapping = {}, {}, {}
-    for group in text_groups(sources, stage):
-        prompt = prompts.get(group.prompt, "") if group.role == "query" else ""
-        texts = list(group.texts)
-        vectors = mar.encode(texts, task="document", prompt=prompt)
-        data[group.name] = Dataset.from_dict({"text": texts, "label": list(vectors)})
-        own[group.name] = {"text": prompt} if group.role == "query" else {}
-        mapping[group.name] = {"text": "query"}
-    for module in mar.route_modules("document"):
-        module.requires_grad_(False)
-    fit(
-        mar,
-        data,
-        AlignmentLoss(mar),
-        stage,
-        settings,
-        prompts=own,
-        router_mapping=mapping,
-        no_duplicates=False,
-    )
-
-
-@pytest.mark.thorough
-def test_cached_teacher_equals_live_teacher(query_source, document_source, sources, tmp_path):
-    stage = _stage()
-    cached = _train(query_source, document_source, tmp_path / "a", sources, stage, train_align)
-    live = _train(query_source, document_source, tmp_path / "b", sources, stage, _live)
-    for name, weight in cached.items():
-        torch.testing.assert_close(weight, live[name], rtol=1e-4, atol=1e-5)
-    other = _train(query_source, document_source, tmp_path / "c", sources, _stage(mse_weight=0), train_align)
-    assert any((cached[name] - other[name]).abs().max() > 1e-3 for name in cached)
-
-
-@pytest.mark.thorough
-def test_the_teacher_store_is_next_to_the_run_and_reused(
-    query_source, document_source, sources, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("MAR_STORE", raising=False)
-    first = _train(query_source, document_source, tmp_path, sources, _stage(), train_align)
-    assert (tmp_path / "teacher-store").is_dir()
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("the teacher was asked again")
-
-    monkeypatch.setattr(ModelTeacher, "encode", refuse)
-    (tmp_path / "again").mkdir()
-    (tmp_path / "teacher-store").rename(tmp_path / "again" / "teacher-store")
-    again = _train(query_source, document_source, tmp_path / "again", sources, _stage(), train_align)
-    for name, weight in first.items():
-        assert torch.equal(weight, again[name])
-    with pytest.raises(AssertionError, match="asked again"):
-        _train(query_source, document_source, tmp_path / "empty", sources, _stage(), train_align)
-
-
-@pytest.mark.thorough
-def test_the_document_route_does_not_run_in_the_loop(mar, sources, tmp_path, monkeypatch):
-    calls = []
-    mar.route_modules("document")[0].register_forward_hook(lambda *args: calls.append(1))
-    inside = []
-    monkeypatch.setattr(
-        align, "fit", lambda *a, **k: (inside.append(len(calls)), fit(*a, **k), inside.append(len(calls)))
-    )
-    train_align(mar, sources, _stage(), _settings(tmp_path), {})
-    assert inside[0] > 0
-    assert inside[0] == inside[1]
-
-
-@pytest.mark.thorough
-def test_gradcache_trains_the_same_weights(query_source, document_source, sources, tmp_path):
-    query_source[0].hidden_dropout_prob = query_source[0].attention_probs_dropout_prob = 0.0
-    stage = _stage(max_steps=6)
-    plain = _train(query_source, document_source, tmp_path / "a", sources, stage, train_align)
-    cached_stage = _stage(max_steps=6, mini_batch_size=3)
-    cached = _train(query_source, document_source, tmp_path / "b", sources, cached_stage, train_align)
-    for name, weight in plain.items():
-        torch.testing.assert_close(weight, cached[name], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_targets_are_the_unchanged_vectors_of_the_space(
     query_source, document_source, sources, tmp_path, monkeypatch, renormalise
@@ -188,14 +81,8 @@ def test_texts_are_grouped_by_source_side_and_prompt(sources):
     assert len(groups["sts-queries"].texts) == 16 * 3
     assert {g.role for g in text_groups(sources, _stage(texts="queries"))} == {"query"}
     assert {g.role for g in text_groups(sources, _stage(texts="documents"))} == {"document"}
-    with pytest.raises(AlignError, match=r"'texts: queries' finds no such texts in its data \(more\)"):
+    with pytest.raises(MarError, match=r"'texts: queries' finds no such texts in its data \(more\)"):
         text_groups(sources[1:2], _stage(texts="queries"))
-
-
-def test_a_weight_that_leaves_no_text_is_refused():
-    assert weighted(100, 0.01, seed=0).shape == (1,)
-    with pytest.raises(DataError, match=r"A weight of 0\.004 leaves none of 100 rows.* at least 0\.01"):
-        weighted(100, 0.004, seed=0)
 
 
 def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
@@ -236,20 +123,6 @@ def test_the_teacher_sees_queries_with_the_prompt_that_the_stage_names(
             assert np.abs(expected - other).max() > 1e-3
 
 
-def test_vectors_of_different_prompts_do_not_mix_in_the_store(mar, sources, tmp_path):
-    store = TeacherStore(tmp_path)
-    bare = ModelTeacher.of_documents(mar, store)
-    texts = QUERIES[:3]
-    by_prompt = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
-    for prompt, vectors in zip(("", "医生", "药"), by_prompt, strict=True):
-        expected = mar.encode(texts, task="document", prompt=prompt)
-        np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    assert len(list(tmp_path.rglob("vectors.npy"))) == 3
-    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), by_prompt[0])
-    assert len(list(tmp_path.rglob("vectors.npy"))) == 3
-
-
-@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_raw_vectors_are_those_before_the_normalisation(
     query_source, document_source, sources, tmp_path, monkeypatch, renormalise
@@ -305,20 +178,8 @@ def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, monkeypa
         mar.encode(rows["text"][3], task="document", prompt="医生"), mar.encode_corpus(rows["second"][3])
     ]  # fmt: skip
     np.testing.assert_allclose(label, np.stack(expected), atol=1e-6)
-    with pytest.raises(AlignError, match=r"its data \(logs\) hold no documents to draw them from"):
+    with pytest.raises(MarError, match=r"its data hold no documents to draw them from"):
         train_align(mar, sources[2:3], stage, _settings(tmp_path), {})
-
-
-@pytest.mark.thorough
-def test_kale_trains_on_raw_vectors_and_second_texts(mar, sources, tmp_path):
-    stage = _stage(
-        texts="queries", text_weights=[0.6, 0.2], vectors="raw", epochs=3,
-        contrastive_weight=0.0, mse_weight=0.0, kl_weight=1.0, mini_batch_size=3,
-    )  # fmt: skip
-    start = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
-    train_align(mar, sources[1:3], stage, _settings(tmp_path), {})
-    end = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
-    assert end > start + 0.1
 
 
 def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_source):
@@ -327,59 +188,5 @@ def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_
         query=(make_config("gte", 16), make_tokenizer("query")), document=document_source
     )
     teacher = ModelTeacher.of_documents(mar, TeacherStore(tmp_path))
-    with pytest.raises(AlignError, match="have 32 dimensions, the query encoder's 16"):
+    with pytest.raises(MarError, match="have 32 dimensions, the query encoder's 16"):
         align.align_to(narrow, lambda _: teacher, sources[2:3], _stage(), _settings(tmp_path), {})
-
-
-SCRIPT = """
-import sys
-import torch
-import torch.multiprocessing as mp
-from mar_st.losses import AlignmentLoss, StoredInfoNCELoss
-
-def gradients(students, teachers, documents, world):
-    students = students.clone().requires_grad_()
-    gather = world > 1
-    loss = AlignmentLoss(None, cosine_weight=0.5, kl_weight=1.0, gather_across_devices=gather)
-    value = loss.compute_loss(students, teachers)
-    value = value + StoredInfoNCELoss(None, gather_across_devices=gather).compute_loss(students, documents)
-    value.backward()
-    return students.grad / world
-
-def work(rank, file, students, teachers, documents, queue):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    mine = slice(rank * 3, rank * 3 + 3)
-    queue.put((rank, gradients(students[mine], teachers[mine], documents[mine], 2).numpy()))
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    students, teachers, documents = torch.randn(6, 8), torch.randn(6, 8), torch.randn(6, 2, 8)
-    context = mp.get_context("fork")
-    queue = context.Queue()
-    workers = [
-        context.Process(target=work, args=(rank, sys.argv[1], students, teachers, documents, queue))
-        for rank in (0, 1)
-    ]
-    for worker in workers:
-        worker.start()
-    parts = dict(queue.get(timeout=60) for _ in workers)
-    whole = gradients(students, teachers, documents, 1)
-    joined = torch.cat([torch.from_numpy(parts[0]), torch.from_numpy(parts[1])])
-    torch.testing.assert_close(joined, whole)
-    alone = gradients(students[:3], teachers[:3], documents[:3], 1) / 2
-    assert (alone - whole[:3]).abs().max() > 1e-3
-    print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_gradients_of_the_joined_batch(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    process = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "rendezvous")],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
-    )  # fmt: skip
-    assert process.stdout.strip() == "equal", process.stderr

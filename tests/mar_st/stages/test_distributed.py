@@ -24,10 +24,7 @@ import torch.multiprocessing as mp
 from safetensors.torch import save_file
 from mar_st.recipes.schema import AlignStage
 from mar_st.stages.align import train_align
-from mar_st.stages.contrastive import train_contrastive
-from mar_st.stages.distill import train_distill
-from mar_st.stages.joint import train_joint
-from mar_st.stages import trainer
+from mar_st.stages.contrastive import train_contrastive, train_distill, train_joint
 from mar_st.stages.trainer import StageTrainer
 from tests.mar_st.stages.helpers import FAST, encoder, mar, settings, source, stage
 
@@ -71,10 +68,7 @@ def work(rank, world, port):
         taken.update({name: p.grad.clone() for name, p in trained if p.grad is not None})
 
     StageTrainer._average_gradients = keep
-    trainer.plot_run = lambda folder: None
-    local = {"cross_device_negatives": False}
-    runs = [(case, run, {}) for case, run in CASES.items()] + [("local", contrastive, local)]
-    runs = [(f"{case}-{cache}", run, {**CACHE[cache], **own}) for case, run, own in runs for cache in CACHE]
+    runs = [(f"{case}-{cache}", run, CACHE[cache]) for case, run in CASES.items() for cache in CACHE]
     for name, run, options in runs:
         taken.clear()
         torch.manual_seed(5)
@@ -132,7 +126,7 @@ def test_two_processes_take_the_gradients_of_the_joined_batch(gradients, case, c
     assert all(torch.equal(halves[0][name], halves[1][name]) for name in whole)
     assert _distance(halves[0], whole) < 1e-5
     assert max(float(grad.abs().max()) for grad in whole.values()) > 1e-3
-    assert ("loss..log_scale" in whole) is (case == "contrastive")
+    assert ("loss.log_scale" in whole) is (case == "contrastive")
 
 
 @pytest.mark.parametrize("case", ["contrastive", "joint", "frozen", "distill", "align"])
@@ -140,10 +134,3 @@ def test_gradcache_takes_the_gradients_of_one_pass(gradients, case):
     for rank, world in ((0, 1), (1, 2)):
         plain, cached = (gradients(f"{case}-{cache}", rank, world) for cache in ("plain", "cached"))
         assert _distance(cached, plain) < 1e-5
-
-
-@pytest.mark.parametrize("cache", ["plain", "cached"])
-def test_without_the_negatives_of_the_others_gradients_differ(gradients, cache):
-    """The check above is not vacuous: a process that scores its own rows alone has other gradients."""
-    whole, halves = gradients(f"local-{cache}", 0, 1), gradients(f"local-{cache}", 0, 2)
-    assert _distance(halves, whole) > 1e-2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.data import DataError, Triple, to_dataset
-from mar_st.stages.contrastive import train_contrastive
-from mar_st.stages.distill import train_distill
-from mar_st.stages.samplers import BatchError, TrainRows, train_batches
+from mar_st.data import Triple, to_dataset
+from mar_st.errors import MarError
+from mar_st.stages.contrastive import train_contrastive, train_distill
+from mar_st.stages.samplers import TrainRows, train_batches
 from tests.mar_st.stages.helpers import TRIPLES, changed, encoder, settings, source, stage, weights
 
 #: Every other triple has no negatives.
@@ -55,7 +55,7 @@ def test_rows_without_negatives_may_share_a_batch():
 def test_training_without_negatives_needs_the_option(tmp_path):
     model, options = encoder(), {"triples": MIXED, "negatives": 1}
     before = weights(model)
-    with pytest.raises(DataError, match="missing_negatives: batch"):
+    with pytest.raises(MarError, match="missing_negatives: batch"):
         train_contrastive(model, [source(**options)], stage("contrastive"), settings(tmp_path), {})
     filled = source(**options, missing_negatives="batch")
     train_contrastive(model, [filled], stage("contrastive"), settings(tmp_path), {})
@@ -63,8 +63,8 @@ def test_training_without_negatives_needs_the_option(tmp_path):
 
 
 def test_rows_that_cannot_be_filled_are_refused(tmp_path):
-    with pytest.raises(BatchError, match="at least two rows per batch"):
+    with pytest.raises(MarError, match="at least two rows per batch"):
         TrainRows({"qa": rows_of(MIXED, 1)}).__getitems__([0])
     filled = source(triples=MIXED, negatives=1, missing_negatives="batch")
-    with pytest.raises(DataError, match="no stored vectors or scores"):
+    with pytest.raises(MarError, match="no stored vectors or scores"):
         train_distill(encoder(), encoder(seed=1), [filled], stage("distill"), settings(tmp_path), {})
