@@ -64,25 +64,20 @@ class VectorFolder:
         """Open a folder; only the manifest is read. A shard is checked when it is first read.
 
         Raises:
-            MarError: The folder holds no vectors, is unfinished or damaged, or a file is missing.
+            MarError: The folder holds no vectors, or is unfinished or damaged.
         """
         root = Path(path)
         try:
             manifest = read_json(root / MANIFEST)
             if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
                 raise ValueError(f"its format is not {FORMAT} {VERSION}")
-            folder = cls(root, manifest)
+            return cls(root, manifest)
         except (FileNotFoundError, NotADirectoryError) as error:
             unfinished = "is not finished; run the same 'mar encode' again, which resumes"
             other = "is not a folder of vectors; 'mar encode' writes one"
             raise MarError(f"{root} {unfinished if (root / SHARDS).is_dir() else other}.") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise MarError(f"{root / MANIFEST} is damaged ({error!r}). Encode again.") from error
-        for number in range(len(folder._ends)):
-            for file in shard_files(root, number):
-                if not file.is_file():
-                    raise MarError(f"{file} is missing. Encode again, or copy it there.")
-        return folder
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -104,13 +99,7 @@ class VectorFolder:
         if isinstance(rows, slice):
             return self._taken(np.arange(*rows.indices(len(self))))
         index = np.asarray(rows)
-        if index.dtype == bool and index.shape == (len(self),):
-            index = np.flatnonzero(index)
-        if index.size and index.dtype.kind not in "iu":
-            raise IndexError(f"Rows are numbers or a mask of {len(self)}; got {index.dtype} {index.shape}.")
-        places = np.where(index < 0, index + len(self), index).astype(np.int64)
-        if places.size and not 0 <= places.min() <= places.max() < len(self):
-            raise IndexError(f"{self.path} has {len(self)} vectors; {index} are not rows of them.")
+        places = np.arange(len(self))[index if index.size else index.astype(np.int64)]
         vectors = self._taken(places.reshape(-1))
         return vectors[0] if index.ndim == 0 else vectors
 
@@ -183,8 +172,10 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             if not 2 <= length <= path.stat().st_size - 8:
                 raise ValueError("its header is longer than the file")
             return dict(json.loads(stream.read(length))), 8 + length
-    except (ValueError, RecursionError) as error:
-        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise MarError(
+            f"{path} is missing or damaged ({one_line(error)}). Delete it and encode again."
+        ) from error
 
 
 def _mapped(path: Path) -> dict[str, np.ndarray]:

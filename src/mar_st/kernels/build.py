@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from mar_st.errors import MarError
 from mar_st.files import user_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 #: Seconds that a compiler may take.
 _COMPILER_SECONDS = 120
@@ -46,23 +47,21 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         raise CompileError(f"C++ is compiled on Linux only; this is {platform.system()}.")
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
     cache = user_cache()
-    if cache is None:
-        with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
-            return _load(_compile(options, source, Path(folder) / "library.so"))
-    target = cache / f"{source.stem}-{_digest(source, options)}.so"
-    if target.is_file():
-        try:
-            return ctypes.CDLL(str(target))
-        except OSError:  # cut, or of another system with the same home
-            target.unlink(missing_ok=True)
+    target = None if cache is None else cache / f"{source.stem}-{_digest(source, options)}.so"
     try:
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            compiled = _compile(options, source, Path(folder) / target.name)
-            compiled.chmod(0o700)  # whatever the umask is
-            compiled.replace(target)
+        if target is not None and target.is_file():
+            with suppress(OSError):  # cut, or of another system with the same home
+                return ctypes.CDLL(str(target))
+        with tempfile.TemporaryDirectory(
+            dir=cache
+        ) as folder:  # Linux keeps a loaded library whose file is gone
+            compiled = _compile(options, source, Path(folder) / "library.so")
+            if target is not None:
+                compiled.chmod(0o700)  # whatever the umask is
+                compiled = compiled.replace(target)
+            return ctypes.CDLL(str(compiled))
     except OSError as error:
-        raise CompileError(f"{source.name} could not be compiled into {cache}: {error}") from error
-    return _load(target)
+        raise CompileError(f"{source.name} could not be compiled or loaded: {error}") from error
 
 
 def close_with(owner: object, close: Callable[[int], None], handle: int) -> None:
@@ -73,13 +72,6 @@ def close_with(owner: object, close: Callable[[int], None], handle: int) -> None
 def _close(close: Callable[[int], None], handle: int, opened_by: int) -> None:
     if os.getpid() == opened_by:
         close(handle)
-
-
-def _load(path: Path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompileError(f"The compiled {path.name} cannot be loaded: {error}") from error
 
 
 def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
@@ -101,11 +93,6 @@ def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
 
 def _digest(source: Path, options: Sequence[str]) -> str:
     digest = hashlib.sha256("\0".join([platform.machine(), *options]).encode())
-    for path in _sources(source):
+    for path in (source, *sorted(source.parent.glob("*.hpp"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _sources(source: Path) -> Iterator[Path]:
-    yield source
-    yield from sorted(source.parent.glob("*.hpp"))

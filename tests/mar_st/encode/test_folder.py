@@ -114,7 +114,7 @@ def test_damage_is_found_when_a_shard_is_read_or_verified(tmp_path: Path) -> Non
         VectorFolder.open(tmp_path / "v")[30]
     path.unlink()
     with pytest.raises(MarError, match="missing"):
-        VectorFolder.open(tmp_path / "v")
+        VectorFolder.open(tmp_path / "v")[30]
 
 
 def test_folders_without_a_valid_manifest_are_refused(tmp_path: Path) -> None:
