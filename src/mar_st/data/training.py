@@ -29,8 +29,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,7 +153,8 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         reader.left_out["beyond the limit"] += len(rows) - entry.limit
         key = key and _key(key, entry.limit, seed)
         drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
-        rows = table_of(partial(_taken, rows, drawn), schema, key)
+        taken = rows.take(pa.array(drawn))
+        rows = table_of(taken.to_batches, schema, key)
     if not len(rows):
         condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
         what = "texts" if form == "texts" else "triples"
@@ -163,7 +163,12 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     if form == "texts":
         return Source(entry, texts=Texts(rows.column("text").chunks), **details)
     triples = Triples(rows, key)
-    _check_instructions(entry, triples)
+    if triples.instructed and (triples.instructed < len(triples) or entry.symmetric or entry.prompt):
+        raise MarError(
+            f"{entry.path}: {triples.instructed} of {len(triples)} rows have an 'instruction', which "
+            "replaces a prompt. Give one to all rows or none; for a symmetric entry, or one with a prompt, set "
+            "instruction: '' to ignore that column."
+        )
     return Source(entry, triples=triples, **details)
 
 
@@ -250,27 +255,6 @@ def _without(triples: Triples, false: np.ndarray) -> Iterator[Triple]:
         yield Triple(triple.query, triple.positives, negatives, triple.instruction, triple.source)
 
 
-def _taken(table: pa.Table, rows: np.ndarray) -> list[pa.RecordBatch]:
-    batches_of_rows: list[pa.RecordBatch] = table.take(pa.array(rows)).to_batches()
-    return batches_of_rows
-
-
-def _check_instructions(entry: Data, triples: Triples) -> None:
-    if not triples.instructed:
-        return
-    problem = ""
-    if triples.instructed < len(triples):
-        problem = (
-            f"{triples.instructed} of {len(triples)} rows have an 'instruction'; give one to all or none"
-        )
-    elif entry.symmetric:
-        problem = "rows have an 'instruction', but the entry is symmetric. Set a prompt and instruction: ''"
-    elif entry.prompt:
-        problem = f"rows have an 'instruction', which replaces the prompt {entry.prompt!r}. Set prompt: ''"
-    if problem:
-        raise MarError(f"{entry.path}: {problem}.")
-
-
 class _Reader:
     """Converts the rows of a data entry, renamed and filtered, by form."""
 
@@ -278,11 +262,9 @@ class _Reader:
         self.entry = entry
         self.left_out: Counter[str] = Counter()
         for column in entry.columns:
-            if column not in KNOWN_COLUMNS and not is_column(column):
-                near = get_close_matches(column, KNOWN_COLUMNS)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+            if column not in KNOWN_COLUMNS and not _NUMBERED_NEGATIVE.fullmatch(column):
                 raise MarError(
-                    f"data {entry.name}: 'columns' names {column!r}, which no form reads.{hint} They read "
+                    f"data {entry.name}: 'columns' names {column!r}, which no form reads. They read "
                     f"{', '.join(KNOWN_COLUMNS)}."
                 )
 
@@ -423,11 +405,6 @@ class _Reader:
             return join_document({"text": row["text"], "title": row.get("title") or ""})
 
         yield from self._rows(make)
-
-
-def is_column(name: str) -> bool:
-    """Return True if triples are read from a column of this name."""
-    return name in TRIPLE_COLUMNS or _NUMBERED_NEGATIVE.fullmatch(name) is not None
 
 
 def _triple(row: dict[str, Any], template: str) -> Triple:

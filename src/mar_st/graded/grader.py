@@ -44,15 +44,9 @@ class Thresholds:
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.labels, self.labels[1:], strict=False))
         sorted_bounds = all(a <= b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
-        if (
-            len(self.labels) < 2
-            or len(self.bounds) != len(self.labels) - 1
-            or not (ascending and sorted_bounds and np.isfinite(self.bounds).all())
-        ):
-            raise MarError(
-                "Thresholds are ascending labels, two at least, and ascending finite bounds, one fewer; got "
-                f"{self.labels} and {self.bounds}."
-            )
+        fits = len(self.labels) == len(self.bounds) + 1 >= 2
+        if not (fits and ascending and sorted_bounds and np.isfinite(self.bounds).all()):
+            raise MarError(f"Thresholds are ascending; got {self.labels} and {self.bounds}.")
 
     def label(self, scores: ArrayLike) -> NDArray[np.int64]:
         """Return the labels of scores.
@@ -160,16 +154,9 @@ class Grader:
         file = self.folder / THRESHOLDS_FILE
         try:
             content = read_json(file)
-            self.thresholds = Thresholds(
-                tuple(map(int, content["labels"])), tuple(map(float, content["bounds"]))
-            )
-        except FileNotFoundError as error:
-            raise MarError(
-                f"{self.folder} holds no {THRESHOLDS_FILE}. Give a folder that 'mar cross-encoder' wrote; a "
-                "cross-encoder without thresholds has scores, but no grades."
-            ) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise MarError(f"{file}: {error!r} is not what 'mar cross-encoder' writes.") from error
+            self.thresholds = Thresholds(tuple(content["labels"]), tuple(content["bounds"]))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise MarError(f"{file} is not what 'mar cross-encoder' writes ({error!r}).") from error
         self._reranker = Reranker(str(self.folder), batch_size=batch_size)
 
     def identity(self) -> dict[str, str]:

@@ -28,6 +28,9 @@ OPENAI_HOST = "api.openai.com"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: Maximum characters of one request, unless a single text has more.
 MAX_REQUEST_CHARACTERS = 60_000
+#: Maximum texts of one request, requests at a time, and retries after a temporary failure (connection, 408,
+#: 409, 429, 5xx), with growing pauses.
+BATCH_TEXTS, WORKERS, RETRIES = 64, 4, 6
 #: Texts that are requested between two writes; a kill loses at most these.
 SHARD_TEXTS = 512
 
@@ -43,10 +46,6 @@ class EndpointTeacher:
         base_url: Address without the final `/embeddings`.
         root: Folder of the teacher store.
         prompts: Prompts for queries and documents; default none.
-        batch_size: Maximum texts per request.
-        workers: Number of concurrent requests.
-        retries: Retries of a request after a temporary failure (connection, 408, 409, 429, 5xx), with growing
-            pauses.
 
     Raises:
         MarError: The address contains a user or password, or is none.
@@ -59,9 +58,6 @@ class EndpointTeacher:
         root: Path,
         *,
         prompts: Mapping[Side, str] | None = None,
-        batch_size: int = 64,
-        workers: int = 4,
-        retries: int = 6,
     ) -> None:
         address = urlsplit(base_url)
         if not model or address.scheme not in ("http", "https") or not address.hostname:
@@ -74,7 +70,6 @@ class EndpointTeacher:
         self.model, self.base_url, self.host = model, base_url.rstrip("/"), address.hostname
         self.local = address.hostname in LOOPBACK_HOSTS
         self.prompts = dict(prompts or {})
-        self.batch_size, self.workers, self.retries = batch_size, workers, retries
         self.store = TeacherStore(root, shard=SHARD_TEXTS)
 
     @classmethod
@@ -102,16 +97,12 @@ class EndpointTeacher:
         batches: list[list[str]] = []
         size = 0
         for text in (prompt + text for text in texts):
-            if (
-                not batches
-                or len(batches[-1]) == self.batch_size
-                or size + len(text) > MAX_REQUEST_CHARACTERS
-            ):
+            if not batches or len(batches[-1]) == BATCH_TEXTS or size + len(text) > MAX_REQUEST_CHARACTERS:
                 batches.append([])
                 size = 0
             batches[-1].append(text)
             size += len(text)
-        with ThreadPoolExecutor(self.workers) as pool:
+        with ThreadPoolExecutor(WORKERS) as pool:
             requests = [pool.submit(self._request, batch) for batch in batches]
             try:
                 parts = [request.result() for request in requests]
@@ -137,7 +128,7 @@ class EndpointTeacher:
         client = openai.OpenAI(
             base_url=self.base_url,
             api_key=key or "none",
-            max_retries=self.retries,
+            max_retries=RETRIES,
             timeout=120.0,
             http_client=openai.DefaultHttpxClient(follow_redirects=False),  # the texts go to no other host
         )

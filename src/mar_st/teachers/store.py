@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,11 +24,9 @@ from mar_st.files import finished_folder, write_json
 from mar_st.teachers.vectors import KEY, KeyIndex, Vectors, folder_keys, text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mar_st.recipes.schema import Side
-
-logger = logging.getLogger(__name__)
 
 #: Environment variable that names the folder of teacher vectors.
 VECTORS_VARIABLE = "MAR_STORE"
@@ -66,17 +62,10 @@ class TeacherStore:
     Args:
         root: The folder; created when the first vector is written.
         shard: Texts per shard.
-        on_encode: Called after texts were encoded, with their number and the seconds that it took.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        *,
-        shard: int = SHARD_TEXTS,
-        on_encode: Callable[[int, float], None] | None = None,
-    ) -> None:
-        self.root, self.shard, self.on_encode = Path(root), shard, on_encode
+    def __init__(self, root: str | Path, *, shard: int = SHARD_TEXTS) -> None:
+        self.root, self.shard = Path(root), shard
 
     def folder(self, encoder: Encoder, role: Side) -> Path:
         """Return the folder of the vectors of one teacher with its settings."""
@@ -135,7 +124,7 @@ class TeacherStore:
         *,
         show_progress: bool,
     ) -> None:
-        started, total = time.perf_counter(), sum(len(rows) for _, rows in plan)
+        total = sum(len(rows) for _, rows in plan)
         with tqdm(total=total, desc="teacher vectors", unit="texts", disable=not show_progress) as bar:
             waiting = plan
             for blocking in (False, True):  # first the shards that no process has locked
@@ -150,10 +139,6 @@ class TeacherStore:
                         if not (folder / name).is_dir():
                             _write(folder / name, encoder, [texts[row] for row in rows.tolist()], role, bar)
                 waiting = busy
-        seconds = time.perf_counter() - started
-        logger.info("%d texts encoded by the teacher in %.2f s", total, seconds)
-        if self.on_encode is not None:
-            self.on_encode(total, seconds)
 
 
 def _write(path: Path, encoder: Encoder, texts: list[str], role: Side, bar: tqdm[Any]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.files import printable, write_text
+from mar_st.files import printable
 from medteb_mteb.commands.editions import resolve
-from medteb_mteb.report.page import to_html, to_markdown
+from medteb_mteb.report.page import to_markdown
 
 if TYPE_CHECKING:
     from medteb_mteb.report.page import Page
@@ -26,10 +26,7 @@ def validate(settings: ValidateSettings) -> Page:
     from medteb_mteb.validate.checks import validate as run  # lazy: scipy
 
     folder = Path(settings.edition).expanduser()
-    page = run(folder if folder.exists() else resolve(settings.edition).path, settings)
-    if settings.html is not None:
-        write_text(settings.html, to_html(page))
-    return page
+    return run(folder if folder.exists() else resolve(settings.edition).path, settings)
 
 
 def as_text(page: Page) -> str:

@@ -1,30 +1,21 @@
-"""Pages of findings: verdict, numbers and reason per point, as Markdown for a card and HTML for people."""
+"""Pages of findings: verdict, numbers and reason per point, as Markdown."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Finding", "Page", "Table", "Verdict", "to_html", "to_markdown", "worst"]
+__all__ = ["Finding", "Page", "Table", "Verdict", "to_markdown", "worst"]
 
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 
 #: From the best to the worst; `not known` is outside this order.
 VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "fail", "not known")
-_COLOURS = {"ok": "#1a7f37", "warning": "#9a6700", "fail": "#cf222e", "not known": "#57606a"}
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:.5rem 0 1rem}"
-    "td,th{border:1px solid #d0d7de;padding:.25rem .6rem;text-align:left;vertical-align:top}"
-    "code{word-break:break-all}"
-    + "".join(f".{name.replace(' ', '-')}{{color:{colour}}}" for name, colour in _COLOURS.items())
-)
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -100,27 +91,6 @@ def to_markdown(page: Page) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_html(page: Page) -> str:
-    """Return the page as one HTML file without scripts or other files."""
-    rows = "".join(
-        f'<tr><td>{escape(f.title)}</td><td class="{f.verdict.replace(" ", "-")}">{f.verdict}</td>'
-        f"<td>{escape(f.reason)}</td></tr>"
-        for f in page.findings
-    )
-    parts = [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        f"<title>{escape(page.title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{escape(page.title)}</h1><p>{escape(page.subject)}</p>",
-        f"<p><strong>{escape(_summary(page))}</strong></p>",
-        f"<table><tr><th>point</th><th>verdict</th><th>reason</th></tr>{rows}</table>",
-    ]
-    for finding in page.findings:
-        if finding.numbers or finding.table:
-            parts.append(f"<h2>{escape(finding.title)}</h2>")
-            parts += map(_html_table, _tables(finding))
-    return "\n".join([*parts, "</body></html>"]) + "\n"
-
-
 def _summary(page: Page) -> str:
     return ", ".join(f"{verdict}: {number}" for verdict, number in page.counts().items())
 
@@ -146,11 +116,3 @@ def _plain(text: str) -> str:
 def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
-
-
-def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
-    )
-    return f"<table><tr>{head}</tr>{rows}</table>"

@@ -10,11 +10,10 @@ import numpy as np
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, value
+from medteb_mteb.curation.labels.grades import GRADES, value
 from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.report.intervals import score_of
 from medteb_mteb.report.page import Finding, Table, worst
-from medteb_mteb.validate.material import mean_over_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,9 +107,8 @@ def position_bias(material: Material) -> Finding:
         if placed:
             found[judge] = Graded.of(placed, lambda one: material.places[one.judge, *one.pair])
     correlations = {judge: rank_correlation(one) for judge, one in found.items()}
-    rows = tuple((judge, *_quarters(found[judge]), _shown(one)) for judge, one in correlations.items())
-    header = ("judge", "first quarter", "second", "third", "last", "rank correlation [95 %]")
-    table = Table(header, rows)
+    rows = tuple((judge, _shown(one)) for judge, one in correlations.items())
+    table = Table(("judge", "rank correlation [95 %]"), rows)
     defined = {judge: one for judge, one in correlations.items() if not math.isnan(one.value)}
     if not defined:
         return Finding(title, "not known", "no judge gave different grades", table=table)
@@ -227,15 +225,6 @@ def _within_small(estimate: IntervalEstimate) -> Verdict:
     if estimate.low > SMALL_CORRELATION or estimate.high < -SMALL_CORRELATION:
         return "fail"
     return "ok" if estimate.low >= -SMALL_CORRELATION and estimate.high <= SMALL_CORRELATION else "warning"
-
-
-def _quarters(graded: Graded) -> list[str]:
-    """Return the share of positives in each quarter of the values, formatted."""
-    bounds = np.quantile(graded.values, [0.25, 0.5, 0.75])
-    quarters = np.searchsorted(bounds, graded.values)
-    positive = np.isin(graded.grades, [value(grade) for grade in POSITIVE_GRADES]).astype(float)
-    shares = (mean_over_groups(positive[quarters == n], graded.queries[quarters == n]) for n in range(4))
-    return [_percent(share) if not math.isnan(share.value) else "-" for share in shares]
 
 
 def _within(figure: float, bounds: tuple[float, float]) -> Verdict:

@@ -38,4 +38,3 @@ class ValidateSettings(Settings):
         (), description="Training set that must not contain test queries; may be repeated."
     )
     split: str = Field("test", description="Split to validate.")
-    html: Path | None = Field(None, description="File to write the page to as HTML, too.")

@@ -121,7 +121,7 @@ def test_instructions_of_rows_replace_the_prompt(tmp_path):
     source = read_source(_entry(path, prompt=""), 0)
     data = to_dataset(source.triples, negatives=0, seed=0)
     assert data[0]["query"] == "<instruct>找答案\n<query>问0"
-    with pytest.raises(MarError, match="Set prompt: ''"):
+    with pytest.raises(MarError, match="which replaces a prompt"):
         read_source(_entry(path), 0)
     mixed = _write(tmp_path / "mixed.jsonl", [*rows, ROWS[0]])
     with pytest.raises(MarError, match="10 of 11 rows"):

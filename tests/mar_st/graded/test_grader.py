@@ -33,7 +33,7 @@ def test_the_folder_is_a_cross_encoder_like_any_other(trained):
 
 
 def test_folders_without_a_grader_are_refused(base, tmp_path):
-    with pytest.raises(MarError, match=f"holds no {THRESHOLDS_FILE}"):
+    with pytest.raises(MarError, match="is not what 'mar cross-encoder' writes"):
         Grader(base)
     for content in ('{"labels": ["S"], "bounds": []}', '{"labels": [0', "[]"):
         (tmp_path / THRESHOLDS_FILE).write_text(content, encoding="utf-8")
