@@ -178,7 +178,7 @@ def overlap(query: str, document: str) -> float:
 
 def report(options: argparse.Namespace) -> None:
     """Grade the held-out pairs, and print the agreement."""
-    from mar_st.graded import Grader
+    from mar_st.graded.grader import Grader
 
     grader = Grader(options.folder / "judge")
     agreements = {}
@@ -193,7 +193,7 @@ def report(options: argparse.Namespace) -> None:
 
 def agreement(pairs: list[dict], scores: np.ndarray, given: np.ndarray) -> dict:
     """AUC and kappa of scores and labels with those of the pairs."""
-    from mar_st.graded import weighted_kappa
+    from mar_st.graded.grader import weighted_kappa
 
     labels = np.array([pair["label"] for pair in pairs])
     queries, positive = [pair["query"] for pair in pairs], labels >= 3

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mar_st.errors import MarError
     from mar_st.index import Index, Searcher, build_index
     from mar_st.lookup import fit_lookup
-    from mar_st.mining import mine
+    from mar_st.mining.miner import mine
     from mar_st.model.family import add_query_encoder, query_encoders
     from mar_st.model.mar import MAR
     from mar_st.model.published import assemble
@@ -41,7 +41,7 @@ _HOMES = {
     "fit_lookup": "mar_st.lookup",
     "load_query_encoder": "mar_st.online",
     "load_recipe": "mar_st.recipes.load",
-    "mine": "mar_st.mining",
+    "mine": "mar_st.mining.miner",
     "query_encoders": "mar_st.model.family",
     "train": "mar_st.runs.train",
 }

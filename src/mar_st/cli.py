@@ -9,13 +9,12 @@ from mar_st.commands.encode import shown as encoded
 from mar_st.commands.search import SearchSettings, found, search
 from mar_st.export import ExportSettings, export
 from mar_st.export import as_text as exported
-from mar_st.graded import GraderSettings, train_grader
-from mar_st.graded.train import show_grader
-from mar_st.mining import MineSettings
+from mar_st.graded.train import GraderSettings, show_grader, train_grader
+from mar_st.mining.rules import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
-from mar_st.spaces import AlignSettings
+from mar_st.spaces.settings import AlignSettings
 
 app = application(
     "mar", "Train, encode, index and serve asymmetric models for medical text retrieval.", version=True

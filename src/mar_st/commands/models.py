@@ -11,8 +11,8 @@ from pydantic import Field
 from mar_st.options import Argument, Settings, say
 
 if TYPE_CHECKING:
-    from mar_st.mining import MineSettings
-    from mar_st.spaces import AlignSettings
+    from mar_st.mining.rules import MineSettings
+    from mar_st.spaces.settings import AlignSettings
 
 
 def align(settings: AlignSettings) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def align(settings: AlignSettings) -> dict[str, Any]:
 
     The stored document vectors do not change. An interrupted run resumes where it stopped.
     """
-    from mar_st.spaces import align as run  # lazy: torch
+    from mar_st.spaces.alignment import align as run  # lazy: torch
 
     return run(settings, say)
 
@@ -30,7 +30,7 @@ def mine(settings: MineSettings) -> dict[str, Any]:
 
     Vectors are kept, so an interrupted run resumes.
     """
-    from mar_st.mining import mine_to  # lazy: torch
+    from mar_st.mining.miner import mine_to  # lazy: torch
 
     return mine_to(settings, say)
 

@@ -165,9 +165,9 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     triples = Triples(rows, key)
     if triples.instructed and (triples.instructed < len(triples) or entry.symmetric or entry.prompt):
         raise MarError(
-            f"{entry.path}: {triples.instructed} of {len(triples)} rows have an 'instruction', which "
-            "replaces a prompt. Give one to all rows or none; for a symmetric entry, or one with a prompt, set "
-            "instruction: '' to ignore that column."
+            f"{entry.path}: {triples.instructed} of {len(triples)} rows have an 'instruction', "
+            "which replaces a prompt. Give one to all rows or none; in an entry that is symmetric or has a "
+            "prompt, set instruction: '' to ignore that column."
         )
     return Source(entry, triples=triples, **details)
 

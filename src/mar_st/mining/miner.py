@@ -278,12 +278,10 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
     """
     from mar_st.recipes.schema import Data  # lazy: a room above
 
-    where: dict[str, list[str]] = {}
-    for name, value in _pairs(settings.where, "--where COLUMN=VALUE"):
-        where.setdefault(name, []).append(value)
     values = {
-        "name": "data", "path": settings.data, "form": settings.form, "limit": settings.limit, "where": where,
-        "columns": dict(_pairs(settings.columns, "--column OURS=THEIRS")), "symmetric": settings.symmetric,
+        "name": "data", "path": settings.data, "form": settings.form, "limit": settings.limit,
+        "where": {column: [value] for column, value in settings.where.items()},
+        "columns": settings.columns, "symmetric": settings.symmetric,
         "prompt": "", "instruction": "{instruction}",
     }  # fmt: skip
     source = read_source(validated(Data, values, "the data"), settings.seed)
@@ -354,10 +352,3 @@ def _scorer(name: str, settings: MineSettings) -> Scorer:
 def _row(triple: Triple) -> dict[str, Any]:
     row = {name: getattr(triple, name) for name in ("query", "positives", "negatives")}
     return row | {name: text for name in ("instruction", "source") if (text := getattr(triple, name))}
-
-
-def _pairs(items: Sequence[str], usage: str) -> list[tuple[str, str]]:
-    pairs = [tuple(item.partition("=")[::2]) for item in items if "=" in item]
-    if len(pairs) < len(items):
-        raise MarError(f"Expected {usage}; got {', '.join(items)}.")
-    return pairs  # type: ignore[return-value]

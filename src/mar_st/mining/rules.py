@@ -135,10 +135,12 @@ class MineSettings(Rules):
     form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli"] = Field(
         "auto", description="Form of the data."
     )
-    columns: Annotated[list[str], Switch("--column")] = Field(
-        [], description="Rename a column, as OURS=THEIRS, e.g. query=title; may be repeated."
+    columns: Annotated[dict[str, str], Switch("--column")] = Field(
+        {}, description="Rename a column, as OURS=THEIRS, e.g. query=title; may be repeated."
     )
-    where: list[str] = Field([], description="Use only rows with COLUMN=VALUE; may be repeated.")
+    where: dict[str, str] = Field(
+        {}, description="Use only rows with COLUMN=VALUE; may be repeated for other columns."
+    )
     limit: int | None = Field(
         None, ge=1, description="Maximum number of triples, sampled at random; default: all."
     )

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from mar_st.cli import main
-from mar_st.graded import Grader
+from mar_st.graded.grader import Grader
 from tests.mar_st.conftest import save_cross_encoder
 
 

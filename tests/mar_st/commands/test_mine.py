@@ -72,7 +72,7 @@ def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     code, text, err = command(*arguments)
     manifest = json.loads(text)
     assert (code, manifest["counts"]["triples read"]) == (0, 12)
-    assert manifest["settings"]["where"] == ["source=s1"]
+    assert manifest["settings"]["where"] == {"source": "s1"}
     assert any((tmp_path / "store").rglob("teacher.json"))
     assert "mining: 12 queries" in err
     before = (tmp_path / "mined" / "triples.jsonl").stat()
@@ -102,7 +102,7 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     ("arguments", "message"),
     [
         (("--range-min", "9", "--range-max", "5"), "range_min < range_max"),
-        (("--where", "source"), "COLUMN=VALUE"),
+        (("--where", "source"), "expected KEY=VALUE"),
         (("--column", "questoin=query"), "'columns' names 'questoin', which no form reads"),
         (("--form", "texts"), "form"),
         (("--num-negatives", "0"), "nothing to do"),

@@ -78,7 +78,7 @@ def test_a_pair_that_was_judged_both_ways_is_a_positive(tmp_path):
             {},
             "not supported for pairs",
         ),
-        ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "for a symmetric entry"),
+        ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "an entry that is symmetric"),
     ],
 )
 def test_rows_that_do_not_fit_the_settings_are_refused(tmp_path, row, settings, message):

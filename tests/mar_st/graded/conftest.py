@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.graded import train_grader
+from mar_st.graded.train import train_grader
 from tests.mar_st.conftest import save_cross_encoder
 from tests.mar_st.graded.graded_pairs import pairs, settings
 

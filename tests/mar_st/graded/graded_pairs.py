@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mar_st.graded import GradedPair, GraderSettings
+from mar_st.graded.train import GradedPair, GraderSettings
 
 #: The label depends only on the document, not on the query.
 DOCUMENTS = {0: "感冒发热", 2: "咳嗽怎么办", 4: "高血压医生你好"}

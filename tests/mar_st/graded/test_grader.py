@@ -8,7 +8,7 @@ from sentence_transformers import CrossEncoder
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.graded import THRESHOLDS_FILE, Grader
+from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.model.reranker import Reranker
 from tests.mar_st.graded.graded_pairs import DOCUMENTS
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.graded import GradedPair, read_graded
+from mar_st.graded.train import GradedPair, read_graded
 
 ROW = {"query": "头疼", "document": "休息", "label": 3}
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from mar_st.errors import MarError
-from mar_st.graded import Thresholds, fit_thresholds, weighted_kappa
+from mar_st.graded.grader import Thresholds, fit_thresholds, weighted_kappa
 
 
 def noisy(number=120):

@@ -10,7 +10,7 @@ from transformers import AutoModel
 
 from mar_st.errors import MarError
 from mar_st.files import PackageError, locked
-from mar_st.graded import GradedPair, train_grader
+from mar_st.graded.train import GradedPair, train_grader
 from mar_st.model.reranker import Reranker
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.graded.graded_pairs import HOW, pairs, settings

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.data import Triple
-from mar_st.mining import Retrieved
-from mar_st.mining.retrievers import best
+from mar_st.mining.retrievers import Retrieved, best
 
 LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"
 

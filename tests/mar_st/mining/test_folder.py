@@ -9,7 +9,8 @@ import pytest
 
 from mar_st.data import read_source
 from mar_st.errors import MarError
-from mar_st.mining import MineSettings, mine_to
+from mar_st.mining.miner import mine_to
+from mar_st.mining.rules import MineSettings
 from mar_st.recipes.schema import Data
 
 

@@ -5,8 +5,9 @@ import pytest
 
 from mar_st.data import Triple, to_dataset
 from mar_st.errors import MarError
-from mar_st.mining import BM25, Retrieved, Rules, mine
-from mar_st.mining.rules import REASONS, grams
+from mar_st.mining.miner import mine
+from mar_st.mining.retrievers import BM25, Retrieved
+from mar_st.mining.rules import REASONS, Rules, grams
 from tests.mar_st.mining.conftest import Table
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mar_st import MAR
-from mar_st.mining import BM25, CrossScorer, Dense, retrievers
-from mar_st.mining.retrievers import _best_rows, best
+from mar_st.mining import retrievers
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense, _best_rows, best
 
 QUERIES = ["头疼吃什么药", "感冒发热怎么办", "xyz", "高血压"]
 

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from mar_st.mining import MinedQuery, Picker, Rules
-from mar_st.mining.rules import grams, near
+from mar_st.mining.rules import MinedQuery, Picker, Rules, grams, near
 
 CORPUS = ["高血压吃什么药", "高血压吃什么药好", "感冒怎么办", "头疼发热", "咳嗽吃什么", "医生你好"]
 

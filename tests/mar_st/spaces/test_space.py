@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.spaces import Space, open_teacher
+from mar_st.spaces.space import Space, open_teacher
 from mar_st.teachers import EndpointTeacher, FolderTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 

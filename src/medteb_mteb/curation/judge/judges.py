@@ -16,7 +16,7 @@ from medteb_mteb.curation.llm import LLM, settings_digest
 from medteb_mteb.curation.step import Model, Runtime
 
 if TYPE_CHECKING:
-    from mar_st.graded import Grader
+    from mar_st.graded.grader import Grader
 
 __all__ = ["Judge", "Judges", "LearnedJudge", "load_judges"]
 
@@ -70,7 +70,7 @@ class LearnedJudge(Settings):
         Raises:
             MarError: There is no grader, or its labels are not the grades of the scale.
         """
-        from mar_st.graded import Grader  # lazy: torch
+        from mar_st.graded.grader import Grader  # lazy: torch
 
         grader = Grader(self.cross_encoder, batch_size=self.batch_size)
         best, labels = value(GRADES[0]), grader.thresholds.labels

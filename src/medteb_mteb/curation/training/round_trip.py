@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from mar_st.data import Triple
-    from mar_st.mining import MinedQuery, Miner, Retriever, Rules
+    from mar_st.mining.miner import Miner
+    from mar_st.mining.retrievers import Retriever
+    from mar_st.mining.rules import MinedQuery, Rules
 
 __all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
 
@@ -59,7 +61,7 @@ class RoundTripSettings(RetrieverSettings, AgainstSettings):
 
     def rules(self) -> Rules:
         """Return the equivalent rules of `mar mine`."""
-        from mar_st.mining import Rules  # lazy: torch
+        from mar_st.mining.rules import Rules  # lazy: torch
 
         return Rules(
             num_negatives=self.negatives, top=self.top, fill=False, consistent=self.depth, seed=self.seed
@@ -74,7 +76,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     count from 1 over the documents except other positives of the query and the query itself.
     """
     from mar_st.data import read_source  # lazy: transformers
-    from mar_st.mining import Miner  # lazy: torch
+    from mar_st.mining.miner import Miner  # lazy: torch
     from mar_st.recipes.schema import Data  # lazy: torch
 
     # A prompt would conflict with the rows' instructions, and a template would change them.
@@ -109,7 +111,7 @@ class _Filter:
     """
 
     def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str]) -> None:
-        from mar_st.mining import Picker  # lazy: torch
+        from mar_st.mining.rules import Picker  # lazy: torch
 
         self.miner, self.retriever, self.rules, self.leaks = miner, retriever, rules, leaks
         self.numbers = {question.text: row for row, question in enumerate(miner.questions)}

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mar_st.mining import BM25, Retrieved
-from mar_st.mining.retrievers import best
+from mar_st.mining.retrievers import BM25, Retrieved, best
 from medteb_mteb.curation.training import ROUND_TRIP
 
 MODULE = sys.modules["medteb_mteb.curation.training.round_trip"]
