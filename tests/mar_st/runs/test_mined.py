@@ -9,7 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from mar_st.data import read_source
-from mar_st.mining import Dense, Rules, mine
+from mar_st.mining.miner import mine
+from mar_st.mining.retrievers import Dense
+from mar_st.mining.rules import Rules
 from mar_st.model.opening import open_model
 from mar_st.runs.train import train
 from mar_st.stages.columns import teacher_vectors

@@ -181,7 +181,7 @@ class Grader:
 
 
 def test_a_cross_encoder_is_a_judge_beside_llms(make_source, make_server, endpoint, monkeypatch):
-    monkeypatch.setattr("mar_st.graded.Grader", Grader)
+    monkeypatch.setattr("mar_st.graded.grader.Grader", Grader)
     source, server = make_source(2, 6), endpoint()
     url = make_server(server)
     judges = Judges(
