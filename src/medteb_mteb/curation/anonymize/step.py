@@ -23,7 +23,7 @@ from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.step import Counts, Input, Runtime, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from medteb_mteb.curation.anonymize.kinds import Span
     from medteb_mteb.curation.anonymize.known import Known
@@ -112,7 +112,7 @@ class Anonymise:
         """Return a text without identifiers."""
         self._seen += 1
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
-        leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
+        leaves = [(key, str(leaf)) for key, value in kept.items() for leaf in _leaves(value)]
         fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
         has_own_id = self.ids != "digest" and text.id != _content_id(text.title, text.text)
         if checked := has_own_id and self.ids == "check" and not _DIGEST.fullmatch(text.id):
@@ -127,7 +127,12 @@ class Anonymise:
             for leaf, field, spans in zip(leaves, fields[2:], identifiers[2:], strict=False)
             if spans
         }
-        meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
+        meta: dict[str, Any] = {
+            key: [clean.get((key, str(one)), one) for one in value]
+            if isinstance(value, (list, tuple))
+            else clean.get((key, str(value)), value)
+            for key, value in kept.items()
+        }
         if counts := Counter(span.kind for spans in identifiers for span in spans):
             meta[IDENTIFIERS_KEY] = dict(sorted(counts.items()))
         title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
@@ -180,34 +185,16 @@ def _label(key: str) -> str:
     return f"{key.replace('_', ' ')}：" if key else ""
 
 
-def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
-    """Yield the strings and numbers in a JSON value, each with its key."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield "", str(key)
-            yield from _leaves(inner, str(key))
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _leaves(inner, label)
-    elif value is not None and not isinstance(value, bool):
-        yield label, str(value)
+def _leaves(value: Any) -> list[Any]:
+    """Return the strings and numbers of a kept value.
 
-
-def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
-    """Return the JSON value with replaced leaves; a number that is an identifier becomes a string."""
-    if isinstance(value, dict):
-        rebuilt: dict[Any, Any] = {}
-        for key, inner in value.items():
-            name = first = clean.get(("", str(key)), key)
-            number = 1
-            while name in rebuilt:  # two keys with the same replacement
-                number += 1
-                name = f"{first}-{number}"
-            rebuilt[name] = _rebuilt(inner, str(key), clean)
-        return rebuilt
-    if isinstance(value, (list, tuple)):
-        return [_rebuilt(inner, label, clean) for inner in value]
-    return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
+    Raises:
+        MarError: The value is an object.
+    """
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(one, (dict, list, tuple)) for one in values):
+        raise MarError("A column of --keep-meta holds text, numbers or lists of them, no objects.")
+    return [one for one in values if one is not None and not isinstance(one, bool)]
 
 
 class AnonymizeSettings(TextsSettings):
