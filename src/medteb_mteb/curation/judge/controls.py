@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from medteb_mteb.curation.llm import prompt_text
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -34,26 +36,13 @@ __all__ = [
 OFF_TOPIC, ECHO, GOLD = 1, 2, 4
 
 #: Passages that no medical query is about.
-CONTROLS = (
-    "足球比赛每队上场十一人，上下半场各四十五分钟，中场休息不超过十五分钟。",
-    "这趟列车由西向东行驶，沿途停靠七站，餐车设在九号车厢，请旅客按座位号就座。",
-    "混凝土浇筑后应覆盖草帘并洒水，拆除模板的时间由强度试块的结果决定。",
-    "吉他的标准定弦从六弦到一弦依次为E、A、D、G、B、E，换弦后要反复校音。",
-    "二手自行车交易前，请核对车架号，检查链条、刹车和轮胎的磨损情况。",
-    "公司年会定于周五下午在三楼会议室举行，请各部门提前报送节目单。",
-    "望远镜的放大倍数等于物镜焦距除以目镜焦距，观星时宜选择无月的夜晚。",
-    "打印机出现卡纸时，先关闭电源，打开后盖，沿出纸方向轻轻抽出纸张。",
-    "围棋棋盘纵横各十九道，共三百六十一个交叉点，黑方先行。",
-    "这款键盘支持三台设备切换，长按功能键三秒进入配对状态，指示灯会闪烁。",
-    "长江全长六千三百余公里，流经十一个省级行政区，最后注入东海。",
-    "水彩画通常从浅色开始铺陈，等底层干透以后再叠加较深的颜色。",
-)
+CONTROLS = tuple(prompt_text(__file__, "controls").splitlines())
 
 #: Passages that repeat the query.
-ECHOES = ("有人提问：{query}", "{query}——下面说的就是这个问题。", "今天来谈一个常见的问题：{query}")
+ECHOES = tuple(prompt_text(__file__, "echoes").splitlines())
 
 #: Queries that no medical passage answers, about other things than `CONTROLS`.
-CONTROL_TEXTS = ("电脑怎样设置静态IP地址", "海运集装箱的标准尺寸是多少", "火山喷发分为哪几种类型")
+CONTROL_TEXTS = tuple(prompt_text(__file__, "checks").splitlines())
 
 #: Grades that a control passage may be given, by kind.
 ALLOWED_GRADES: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
-from medteb_mteb.curation.llm.client import Prompt, object_schema
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text
 from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest, tokens_of
 from medteb_mteb.curation.llm.generate import (
     Generation,
@@ -38,6 +38,7 @@ __all__ = [
     "json_values",
     "load_llm",
     "object_schema",
+    "prompt_text",
     "refuse_private",
     "refuse_unanswered",
     "settings_digest",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from mar_st.errors import MarError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["Client", "GiveUp", "Prompt", "object_schema"]
+__all__ = ["Client", "GiveUp", "Prompt", "object_schema", "prompt_text"]
 
 #: Bytes of a reply at most; a longer one is not read to its end.
 MAX_REPLY_BYTES = 8 << 20
@@ -85,6 +86,11 @@ class Prompt:
     def tokens(self) -> tuple[int, int]:
         """Return the estimated tokens of the prompt and of the answer."""
         return tokens_of(self.system) + tokens_of(self.user), self.answer_tokens
+
+
+def prompt_text(module: str, name: str) -> str:
+    """Return the file `prompts/NAME.txt` beside a module, given the module's `__file__`."""
+    return Path(module).with_name("prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8")
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
