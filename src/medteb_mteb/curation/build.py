@@ -347,7 +347,7 @@ def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
     """Return what the steps would do: `name`, `step`, `finished` and the fields of `Estimate`.
 
     The output of finished steps is counted. For the others it is an upper bound: no text is dropped, every
-    pool is full, and texts have the mean length. Requests are exact once the inputs exist.
+    pool is full, texts have the mean length, and no answer is in the journal.
     """
     volumes: dict[str, Volume] = {}
     rows = []

@@ -111,16 +111,12 @@ class RequestPlan(Plan):
 
     judge: Judge
 
-    def orders(self, *, store: bool = True) -> Iterator[Order]:
-        """Yield all requests, query by query; `counts` is complete after the last one.
-
-        Args:
-            store: Whether to write down the requests before they are sent.
-        """
+    def orders(self) -> Iterator[Order]:
+        """Yield all requests, query by query; `counts` is complete after the last one."""
         self.counts = Counts()
         for group in self.material.groups():
             planned = list(self._requests(group))
-            if store and planned:
+            if planned:
                 self.grades.plan(self.settings, [request for request, _ in planned])
             for request, documents in planned:
                 yield self.order(request, group.query, documents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +13,9 @@ from mar_st.options import Argument, FromFile
 from medteb_mteb.curation.judge.judges import Judge, Judges
 from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS, RequestPlan
+from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
-from medteb_mteb.curation.judge.store import Grades
-from medteb_mteb.curation.llm import Journal, added
+from medteb_mteb.curation.llm import added
 from medteb_mteb.curation.llm.step import AnswerSettings
 from medteb_mteb.curation.step import Counts, Input, Step
 
@@ -84,50 +84,24 @@ def _check(settings: JudgeSettings) -> None:
 
 
 def _estimate(settings: JudgeSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests: exact once the pools exist, apart from the check of positives."""
-    exact = all(volume.exact for volume in volumes.values())
-    estimates = _counted(settings) if exact else [_at_most(one, volumes) for one in _llms(settings)]
+    """Estimate the requests from the mean lengths; judgements in the journal are not subtracted."""
+    llms = [one for one in settings.judges.judges if isinstance(one, Judge)]
     pools = volumes["pools"]
-    return added(estimates, pools.rows, pools.queries)
+    return added([_estimate_of(one, volumes) for one in llms], pools.rows, pools.queries)
 
 
-def _llms(settings: JudgeSettings) -> list[Judge]:
-    return [one for one in settings.judges.judges if isinstance(one, Judge)]
-
-
-def _counted(settings: JudgeSettings) -> list[Estimate]:
-    """Return the estimate of each judge, from its prompts."""
-    material = read_material(
-        settings.queries, settings.documents, settings.pools, already_anonymous=True, gold=settings.gold
-    )
-    estimates = []
-    with Journal(settings.answers, write=False) as journal:
-        for one in _llms(settings):
-            plan = RequestPlan(
-                one, settings.judges, material, Grades(journal), retry_failed=settings.retry_failed
-            )
-            tokens = [order.prompt.tokens for order in plan.orders(store=False)]
-            known, wanted = plan.counts.known, plan.counts.judgements
-            note = f"{one.name}: {known:,} of {wanted:,} grades are in the journal" if known else ""
-            estimates.append(one.estimate(wanted, tokens, note))
-    return estimates
-
-
-def _at_most(judge: Judge, volumes: Mapping[str, Volume]) -> Estimate:
-    """Return an upper bound of a judging before its pools and texts exist."""
+def _estimate_of(judge: Judge, volumes: Mapping[str, Volume]) -> Estimate:
     queries, documents, pools = (volumes[name] for name in ("queries", "documents", "pools"))
     query_tokens = queries.tokens / max(1, queries.rows)
     passage_tokens = documents.tokens / max(1, documents.rows) + PASSAGE_TOKENS
     # Every request may carry two control passages.
     room = int((judge.prompt_tokens - PROMPT_TOKENS - query_tokens) // passage_tokens) - 2
     passages = max(1, min(judge.passages, room))
-    number = pools.queries or queries.rows
-    requests = number * -(-pools.rows // max(1, number) // passages) if pools.rows else 0
-    if not requests:
-        return judge.estimate(0, [])
-    shown = -(-pools.rows // requests) + 2
+    number = max(1, pools.queries or queries.rows)
+    requests = number * math.ceil(pools.rows / number / passages)
+    shown = pools.rows / max(1, requests) + 2
     prompt = round(PROMPT_TOKENS + query_tokens + shown * passage_tokens)
-    return judge.estimate(pools.rows, [(prompt, answer_tokens(shown))] * requests)
+    return judge.estimate(pools.rows, requests, (prompt, answer_tokens(math.ceil(shown))))
 
 
 JUDGE = Step(

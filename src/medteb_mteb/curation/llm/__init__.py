@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text
-from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest, tokens_of
+from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest
 from medteb_mteb.curation.llm.generate import (
     Generation,
     answer_key,
-    estimate_requests,
     generate,
     refuse_private,
     refuse_unanswered,
 )
 from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
 from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_object, json_values, spoken
+from medteb_mteb.curation.step import tokens_of
 
 __all__ = [
     "INTERRUPTED",
@@ -31,7 +31,6 @@ __all__ = [
     "added",
     "answer_key",
     "ask_all",
-    "estimate_requests",
     "generate",
     "journal_path",
     "json_object",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -88,18 +87,15 @@ class Asker(ABC):
 
 
 class _Work:
-    """An asker at work: its client, its threads, its budget and its queue."""
+    """An asker at work: its client, its threads and its queue."""
 
     def __init__(self, asker: Asker, journal: Journal, threads: ThreadPoolExecutor) -> None:
         self.asker, self.journal, self.threads = asker, journal, threads
         self.stop = threading.Event()
         self.client: Client | None = None
         self.pending = 0
-        account = journal.account(asker.llm.name)
-        self.cost, self.tokens = account.cost, account.tokens_in + account.tokens_out
-        self.held_cost, self.held_tokens = 0.0, 0
-        #: Tokens of the largest answer; of an average one, if only earlier runs had answers.
-        self.largest = math.ceil(account.tokens_out / max(1, account.answers))
+        self.held = 0.0  # estimated cost of the requests under way
+        self.cost = journal.account(asker.llm.name).cost
         self.queue: deque[Order] = deque()
         self.rest = asker.orders()
 
@@ -118,8 +114,7 @@ class _Work:
             if known is not None:
                 self.queue.extendleft(reversed(list(asker.settle(order, known, known=True))))
                 continue
-            held = self._hold(order)
-            if held is None:
+            if not self._affordable(order):
                 self.queue.appendleft(order)
                 return None
             if self.client is None:
@@ -127,16 +122,15 @@ class _Work:
             identity = f"{order.key.hex()}-{order.attempt}"
             future = self.threads.submit(self.client.ask, order.prompt, identity)
             self.pending += 1
-            future.order, future.held = order, held  # type: ignore[attr-defined]
+            future.order = order  # type: ignore[attr-defined]
             return future
         return None
 
     def store(self, future: Future[Answer]) -> Answer | None:
         """Store the answer of a request; `None`: the LLM is given up."""
-        order, held = future.order, future.held  # type: ignore[attr-defined]
+        order = future.order  # type: ignore[attr-defined]
         self.pending -= 1
-        self.held_cost -= self.asker.llm.cost(*held)
-        self.held_tokens -= sum(held)
+        self.held -= self.asker.llm.cost(*order.prompt.tokens)
         try:
             answer = future.result()
         except GiveUp as given_up:
@@ -146,8 +140,6 @@ class _Work:
         if answer.received:
             self.asker.bought += 1
             self.cost += self.asker.llm.cost(answer.tokens_in, answer.tokens_out)
-            self.tokens += answer.tokens_in + answer.tokens_out
-            self.largest = max(self.largest, answer.tokens_out)
         return answer
 
     def use(self, future: Future[Answer], answer: Answer) -> None:
@@ -156,31 +148,18 @@ class _Work:
         if self.asker.stopped:
             self.stop.set()
 
-    def _hold(self, order: Order) -> tuple[int, int] | None:
-        """Reserve the expected cost of a request; `None` if the rest of the budget does not cover it.
-
-        The estimate of an answer does not include reasoning, for which some models charge. So a request is
-        expected to cost as much as the largest answer so far, and the second one waits for the first answer.
-        """
+    def _affordable(self, order: Order) -> bool:
+        """Reserve the estimated cost of a request, or stop if the rest of the budget does not cover it."""
         llm = self.asker.llm
-        tokens_in, tokens_out = order.prompt.tokens
-        held = (tokens_in, max(tokens_out, self.largest))
-        over = llm.budget is not None and self.cost + self.held_cost + llm.cost(*held) > llm.budget
-        over |= (
-            llm.budget_tokens is not None and self.tokens + self.held_tokens + sum(held) > llm.budget_tokens
-        )
-        limited = llm.budget is not None or llm.budget_tokens is not None
-        if self.pending and (over or (limited and not self.largest)):
-            return None
-        if over:
-            self.halt(
-                f"the rest of its budget does not cover the next request: {self.cost:.4g} and "
-                f"{self.tokens} tokens are spent"
-            )
-            return None
-        self.held_cost += llm.cost(*held)
-        self.held_tokens += sum(held)
-        return held
+        cost = llm.cost(*order.prompt.tokens)
+        if llm.budget is not None and self.cost + self.held + cost > llm.budget:
+            if not self.pending:
+                self.halt(
+                    f"the rest of its budget does not cover the next request: {self.cost:.4g} are spent"
+                )
+            return False
+        self.held += cost
+        return True
 
 
 def ask_all(askers: Sequence[Asker], journal: Journal) -> None:

@@ -12,31 +12,26 @@ import random
 import re
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.llm.config import AnswerFormat, tokens_of
 from medteb_mteb.curation.llm.journal import Answer
+from medteb_mteb.curation.step import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from medteb_mteb.curation.llm.config import LLM
 
 __all__ = ["Client", "GiveUp", "Prompt", "object_schema", "prompt_text"]
 
-#: Bytes of a reply at most; a longer one is not read to its end.
-MAX_REPLY_BYTES = 8 << 20
 #: Seconds of the first and of the longest pause after a reply with status 200 that holds no answer, such as a
-#: proxy's page or half a body; openai's client does not repeat such a request.
+#: proxy's page; openai's client does not repeat such a request.
 FIRST_PAUSE, MAX_PAUSE = 0.5, 8.0
 #: Requests in a row without an answer before an LLM is given up: one that has not answered any, and others.
 MAX_FAILURES, MAX_FAILURES_OF_PROVEN = 3, 20
-#: Tokens of one request or answer at most; larger counts of a server are ignored.
-MAX_TOKEN_COUNT = 10**8
 
 #: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
 _FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
@@ -111,32 +106,12 @@ class _Broken(Exception):  # noqa: N818
     """A reply with status 200 and without an answer."""
 
 
-class _Pace:
-    """Admits `per_minute` units per minute evenly, after a burst of a few seconds' worth."""
-
-    def __init__(self, per_minute: float | None, burst: float) -> None:
-        self.rate = None if per_minute is None else per_minute / 60
-        self.burst, self.free_at = burst, 0.0
-
-    def take(self, units: float) -> float:
-        """Count units as used, and return the seconds to wait first."""
-        if self.rate is None:
-            return 0.0
-        now = time.monotonic()
-        start = max(self.free_at, now - self.burst)
-        self.free_at = start + units / self.rate
-        return start - now
-
-
 class Client:
     """The endpoint of an LLM, for several threads.
 
     Args:
         llm: The LLM.
         stop: No further requests are sent once it is set.
-
-    Attributes:
-        faults: Number of requests without an answer, by reason.
 
     Raises:
         MarError: The `openai` package or the LLM's key is missing.
@@ -161,13 +136,10 @@ class Client:
         )
         # The client reads them from the environment; they are meant for OpenAI's own service only.
         self._client.organization = self._client.project = None
-        formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
-        self._formats = formats[formats.index(llm.answer) :]
         self._proven = False
         self._failures = 0
-        self._requests, self._tokens = _Pace(llm.requests_per_minute, 1), _Pace(llm.tokens_per_minute, 10)
+        self._free_at = 0.0
         self._lock = threading.Lock()
-        self.faults: Counter[str] = Counter()
 
     def close(self) -> None:
         """Close the connections."""
@@ -183,28 +155,30 @@ class Client:
         Raises:
             GiveUp: There is no answer to any prompt, or the client was stopped.
         """
-        with self._lock:
-            pause = max(self._requests.take(1), self._tokens.take(sum(prompt.tokens)))
-        if self.stop.wait(max(0.0, pause)):
+        if self.stop.wait(self._pause()):
             raise GiveUp("stopped")
-        for form in self._formats if not self._proven else self._formats[:1]:
-            answer = self._attempt(prompt, form, identity)
-            if not answer.ending.startswith("status-4"):  # another format of answers might be accepted
-                break
+        answer = self._attempt(prompt, identity)
         with self._lock:
             if answer.received:
-                if not self._proven:
-                    self._formats, self._proven = self._formats[self._formats.index(form) :], True
-                self._failures = 0
+                self._proven, self._failures = True, 0
             elif answer.ending != "filtered":
                 self._failures += 1
-                self.faults[answer.ending] += 1
                 if self._failures >= (MAX_FAILURES_OF_PROVEN if self._proven else MAX_FAILURES):
                     raise GiveUp(f"{self.llm.base_url} answers no request ({answer.ending}{answer.text})")
         return answer
 
-    def _attempt(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Answer:
-        """Ask in one format of answers, with the retries of openai's client."""
+    def _pause(self) -> float:
+        """Return the seconds to wait before the next request, so that they are sent evenly."""
+        if self.llm.requests_per_minute is None:
+            return 0.0
+        with self._lock:
+            now = time.monotonic()
+            start = max(self._free_at, now)
+            self._free_at = start + 60 / self.llm.requests_per_minute
+        return start - now
+
+    def _attempt(self, prompt: Prompt, identity: str) -> Answer:
+        """Ask, with the retries of openai's client."""
         openai = self._openai
         broken = ""
         for attempt in range(self.llm.retries + 1):
@@ -212,7 +186,7 @@ class Client:
             if self.stop.wait(pause * random.uniform(0.5, 1.0)):
                 raise GiveUp("stopped")
             try:
-                return self._read(self._send(prompt, form, identity), prompt)
+                return self._read(self._send(prompt, identity), prompt)
             except openai.APITimeoutError:
                 return Answer("", "timeout")
             except openai.APIConnectionError:
@@ -225,11 +199,9 @@ class Client:
                 broken = str(error)
             except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
                 broken = f"garbage-{type(error).__name__}"
-            with self._lock:
-                self.faults[broken] += 1
         return Answer("", broken)
 
-    def _send(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Any:
+    def _send(self, prompt: Prompt, identity: str) -> Any:
         """Return the JSON of a reply."""
         body: dict[str, Any] = {
             **self.llm.extra,
@@ -240,39 +212,19 @@ class Client:
         }
         if self.llm.temperature is not None:
             body["temperature"] = self.llm.temperature
-        if form == "json_object":
+        if self.llm.answer == "json_object":
             body["response_format"] = {"type": "json_object"}
-        elif form == "json_schema":
+        elif self.llm.answer == "json_schema":
             schema = {"name": "answer", "strict": True, "schema": dict(prompt.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         # As extra fields, which replace the others: the client's typed parameters take a third of its time.
-        create = self._client.chat.completions.with_streaming_response.create
-        with create(
+        reply = self._client.chat.completions.with_raw_response.create(
             model=self.llm.model,
             messages=[],
             extra_body=body,
             extra_headers={"Idempotency-Key": f"medteb-{identity}"},
-        ) as response:
-            content = self._body(response.iter_bytes())
-        return json.loads(content)  # JSON is UTF-8, whatever the headers say
-
-    def _body(self, parts: Iterator[bytes]) -> bytes:
-        """Return the body of a reply."""
-        body = bytearray()
-        # The client's timeout applies to silence only; a trickle of bytes would never end.
-        deadline = time.monotonic() + self.llm.timeout
-        while True:
-            try:
-                part = next(parts, None)
-            except Exception as error:  # of the HTTP library, which openai's client lets pass here
-                raise _Broken("connection") from error
-            if part is None:
-                return bytes(body)
-            body += part
-            if len(body) > MAX_REPLY_BYTES:
-                raise _Broken("too-long")
-            if time.monotonic() > deadline:
-                raise _Broken("timeout")
+        )
+        return json.loads(reply.http_response.content)  # JSON is UTF-8, whatever the headers say
 
     def _read(self, completion: Any, prompt: Prompt) -> Answer:
         """Return the answer in a chat completion."""
@@ -292,15 +244,12 @@ class Client:
         ending = "refused" if refused else "cut" if reason in _CUT else ""
         text = _text(message, cut=ending == "cut")
         usage = _object(content.get("usage"))
-        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        tokens_in, tokens_out = (
-            count if type(count) is int and 0 <= count <= MAX_TOKEN_COUNT else None for count in counts
-        )
-        estimated = tokens_in is None or tokens_out is None
-        if tokens_in is None or tokens_out is None:
+        tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        estimated = not (isinstance(tokens_in, int) and isinstance(tokens_out, int))
+        if estimated:
             tokens_in, tokens_out = prompt.tokens[0], tokens_of(text)
         model, fingerprint = (str(content.get(name) or "") for name in ("model", "system_fingerprint"))
-        return Answer(text, ending, tokens_in, tokens_out, estimated, model, fingerprint)
+        return Answer(text, ending, int(tokens_in), int(tokens_out), estimated, model, fingerprint)
 
     def _status(self, status: int, code: Any, message: str, prompt: Prompt, location: str = "") -> Answer:
         """Return the outcome of an HTTP error status.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -19,15 +18,7 @@ from medteb_mteb.curation.step import Estimate, Runtime
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["LLM", "AnswerFormat", "added", "load_llm", "settings_digest", "tokens_of"]
-
-#: Formats of answers to request. If an endpoint refuses one, the next is tried.
-AnswerFormat = Literal["json_schema", "json_object", "text"]
-
-#: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
-#: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one. The
-#: estimate is rather too high than too low.
-BYTES_PER_TOKEN = 3
+__all__ = ["LLM", "added", "load_llm", "settings_digest"]
 
 
 class LLM(Settings):
@@ -45,14 +36,12 @@ class LLM(Settings):
         answer: Requested format of answers.
         concurrency: Maximum number of pending requests.
         requests_per_minute: Limit; null: none.
-        tokens_per_minute: Limit on tokens in and out; null: none.
         timeout: Maximum seconds for a whole answer.
         retries: Further attempts at a request that failed temporarily.
         price_in: Price of a million tokens of a prompt.
         price_out: Price of a million tokens of an answer.
         unreadable: Number of unusable answers in a row after which the LLM is stopped; null: never.
         budget: Money to spend on this LLM in total, over all runs of the journal; null: no limit.
-        budget_tokens: Tokens (prompts and answers) to spend in total; null: no limit.
     """
 
     name: str = Field(min_length=1, max_length=100)
@@ -62,17 +51,15 @@ class LLM(Settings):
     variant: str = ""
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     extra: dict[str, Any] = Field(default_factory=dict)
-    answer: AnswerFormat = "json_object"
+    answer: Literal["json_schema", "json_object", "text"] = "json_object"
     concurrency: Annotated[int, Runtime()] = Field(default=16, ge=1, le=1024)
     requests_per_minute: Annotated[float | None, Runtime()] = Field(default=None, gt=0)
-    tokens_per_minute: Annotated[float | None, Runtime()] = Field(default=None, gt=0)
     timeout: Annotated[float, Runtime()] = Field(default=120.0, gt=0)
     retries: Annotated[int, Runtime()] = Field(default=8, ge=0)
     price_in: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
     price_out: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
     unreadable: Annotated[int | None, Runtime()] = Field(default=20, ge=1)
     budget: Annotated[float | None, Runtime()] = Field(default=None, ge=0, allow_inf_nan=False)
-    budget_tokens: Annotated[int | None, Runtime()] = Field(default=None, ge=0)
 
     @model_validator(mode="before")
     @classmethod
@@ -107,7 +94,7 @@ class LLM(Settings):
     @model_validator(mode="after")
     def _money_needs_prices(self) -> Self:
         if self.budget is not None and not (self.price_in or self.price_out):
-            raise ValueError("a budget needs price_in or price_out; without prices give budget_tokens")
+            raise ValueError("a budget needs price_in or price_out; give the prices of its endpoint")
         return self
 
     def key(self) -> str:
@@ -147,23 +134,15 @@ class LLM(Settings):
         """Return the price of an answer."""
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
-    def estimate(self, rows: int, tokens: Iterable[tuple[int, int]], note: str = "") -> Estimate:
-        """Return the estimate of requests.
-
-        Args:
-            rows: Number of rows that the answers become.
-            tokens: Tokens of the prompt and of the answer of each request.
-            note: Remark for the user.
-        """
-        each = list(tokens)
-        tokens_in, tokens_out = (sum(one[i] for one in each) for i in (0, 1))
+    def estimate(self, rows: int, requests: int, tokens: tuple[int, int]) -> Estimate:
+        """Return the estimate of requests whose prompts and answers have these mean numbers of tokens."""
+        tokens_in, tokens_out = requests * tokens[0], requests * tokens[1]
         return Estimate(
             rows,
-            requests=len(each),
+            requests=requests,
             prompt_tokens=tokens_in,
             answer_tokens=tokens_out,
             cost=self.cost(tokens_in, tokens_out),
-            notes=(note,) * bool(note),
         )
 
 
@@ -172,8 +151,7 @@ def added(estimates: Iterable[Estimate], rows: int, queries: int = 0) -> Estimat
     each = list(estimates)
     names = ("requests", "prompt_tokens", "answer_tokens", "cost")
     sums = {name: sum(getattr(one, name) for one in each) for name in names}
-    notes = tuple(note for one in each for note in one.notes)
-    return Estimate(rows, queries=queries, notes=notes, **sums)
+    return Estimate(rows, queries=queries, **sums)
 
 
 def load_llm(path: str | Path) -> LLM:
@@ -189,8 +167,3 @@ def settings_digest(settings: Mapping[str, Any]) -> bytes:
     """Return the digest (8 bytes) of an LLM's settings."""
     text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).digest()[:8]
-
-
-def tokens_of(text: str) -> int:
-    """Return the estimated number of tokens of a text."""
-    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)

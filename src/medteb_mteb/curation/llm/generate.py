@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.journal import Answer
-    from medteb_mteb.curation.step import Estimate
 
 __all__ = [
     "Generation",
     "answer_key",
-    "estimate_requests",
     "generate",
     "refuse_private",
     "refuse_unanswered",
@@ -196,36 +194,6 @@ def answer_key(settings: bytes, prompt: Prompt) -> bytes:
     parts = (prompt.system, prompt.user, prompt.variant)
     digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
     return hashlib.sha256(settings + b"".join(digests)).digest()[:16]
-
-
-def estimate_requests(
-    prompts: Iterable[Prompt], llm: LLM, journal: str | Path, *, version: str, rows: int
-) -> Estimate:
-    """Estimate the requests of `generate`, if every answer is valid; nothing is sent or created.
-
-    Args:
-        prompts: See `generate`, also for the other arguments.
-        llm: The LLM.
-        journal: The journal.
-        version: Version of the prompts.
-        rows: Number of rows that the answers become.
-
-    Raises:
-        MarError: The journal cannot be read.
-    """
-    settings = settings_digest(llm.settings(version))
-    asked: dict[bytes, tuple[int, int]] = {}
-    number = known = 0
-    with Journal(journal, write=False) as opened:
-        for prompt in prompts:
-            number += 1
-            key = answer_key(settings, prompt)
-            if opened.get(key, 0) is not None:
-                known += 1
-            else:
-                asked[key] = prompt.tokens
-    note = f"{known:,} of {number:,} prompts are answered in the journal" if known else ""
-    return llm.estimate(rows, asked.values(), note)
 
 
 def refuse_unanswered(generation: Generation[Any]) -> None:

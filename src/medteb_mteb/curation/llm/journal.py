@@ -85,32 +85,29 @@ class Journal:
     """The journal; use it as a context manager.
 
     Args:
-        path: The database; created if it is missing.
-        write: Lock the journal for this process. False: only read it, and create nothing.
+        path: The database; created if it is missing, and locked for this process.
 
     Raises:
         MarError: Another process uses the journal, or it is no SQLite database, or damaged.
     """
 
-    def __init__(self, path: str | Path, *, write: bool = True) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = FileLock(f"{self.path}.lock") if write else None
-        if self._lock is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._lock.acquire(timeout=0)
-            except Timeout:
-                raise MarError(
-                    f"Another process uses the journal {self.path}. Wait for it to end, or give another one."
-                ) from None
-        place = str(self.path) if write or self.path.is_file() else ":memory:"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{self.path}.lock")
         try:
-            self.db = sqlite3.connect(place, isolation_level=None)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise MarError(
+                f"Another process uses the journal {self.path}. Wait for it to end, or give another one."
+            ) from None
+        try:
+            self.db = sqlite3.connect(self.path, isolation_level=None)
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=FULL")
             self.db.executescript(_TABLE)
         except sqlite3.Error as error:
-            self.close()
+            self._lock.release()
             raise self._failed(error) from error
 
     def __enter__(self) -> Self:
@@ -118,12 +115,7 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         self.db.close()
-        self.close()
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mar_st.options import FromFile
 from medteb_mteb.curation.llm.config import LLM
-from medteb_mteb.curation.llm.generate import Generation, estimate_requests, generate, refuse_unanswered
+from medteb_mteb.curation.llm.generate import Generation, generate, refuse_unanswered
 from medteb_mteb.curation.llm.journal import journal_path
 from medteb_mteb.curation.step import Runtime, StepSettings
 
@@ -68,13 +68,9 @@ class WriterSettings(AnswerSettings):
         refuse_unanswered(generation)
         return generation
 
-    def estimate(self, prompts: Iterable[Prompt], version: str, rows: int) -> Estimate:
-        """Return the estimate of a step that writes `rows` rows, by its prompts that are not answered yet."""
-        return estimate_requests(prompts, self.llm, self.answers, version=version, rows=rows)
-
-    def estimate_like(self, prompt: Prompt, number: int, rows: int) -> Estimate:
-        """Return the estimate of a number of prompts like the given one, for texts that do not exist yet."""
-        return self.llm.estimate(rows, [prompt.tokens] * number)
+    def estimate(self, like: Prompt, requests: int, rows: int) -> Estimate:
+        """Return the estimate of a step that writes `rows` rows and sends prompts like the given one."""
+        return self.llm.estimate(rows, requests, like.tokens)
 
     def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
         """Return who has written the texts, in the form of `provenance.json`."""

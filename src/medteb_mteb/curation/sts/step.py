@@ -284,16 +284,12 @@ def _write_log(out: Path, rows: Sequence[_Rewritten], sides: QuerySplit, drawn: 
 
 
 def _estimate(settings: StsSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests: exact once the queries exist, before that one for every query."""
-    if volumes["queries"].exact and volumes["dictionary"].exact:
-        _, selection, _ = _selected(settings)
-        prompts = [render(one, settings.tolerance) for one in selection.candidates]
-        return settings.estimate(prompts, prompt_version(), len(prompts))
+    """Estimate the requests from the mean length, as if every query had a term."""
     queries = volumes["queries"]
     query = "字" * (queries.tokens // max(1, queries.rows) + 1)
     like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
     number = min(queries.rows, settings.limit or queries.rows)
-    return settings.estimate_like(render(like, settings.tolerance), number, number)
+    return settings.estimate(render(like, settings.tolerance), number, number)
 
 
 STS = Step(

@@ -173,17 +173,13 @@ def _notes(chosen: Sequence[Text], settings: QuerySettings, rows: Rows) -> list[
 
 
 def _estimate(settings: QuerySettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests: exact once the documents exist."""
+    """Estimate the requests from the mean length, as if every document were sent."""
     documents = volumes["documents"]
-    if documents.exact:
-        prompts = [_prompt(document, settings) for document in _chosen(settings, Rows())]
-        rows = len(prompts) * settings.per_document
-        return settings.estimate(prompts, query_version(settings.language), rows)
     number = min(documents.rows, settings.sample or documents.rows)
     text = "字" * min(settings.longest, documents.tokens // max(1, documents.rows) + 1)
     forms = tuple(FORMS)[:1] * settings.per_document
     like = query_prompt("x", text, forms, settings.language)
-    return settings.estimate_like(like, number, number * settings.per_document)
+    return settings.estimate(like, number, number * settings.per_document)
 
 
 SYNTHESIZE_QUERIES = Step(

@@ -180,20 +180,17 @@ def _take(
 
 
 def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests for the tasks of the file, or for sample tasks and one round of brainstorms."""
+    """Estimate the requests: a round of brainstorms, unless there is a file of tasks, and every example."""
     del volumes
-    language = settings.language
-    asked = []
+    asked, tasks = [], settings.tasks
     if settings.tasks_from is not None:
-        tasks = _tasks_of(settings.tasks_from)
+        tasks = len(_tasks_of(settings.tasks_from))
     else:
-        calls = range(math.ceil(settings.tasks / TASKS_PER_CALL))
-        prompts = [brainstorm_prompt(call, language, settings.seed) for call in calls]
-        asked = [settings.estimate(prompts, brainstorm_version(language), 0)]
-        tasks = [f"{EXAMPLE_TASKS[language][i % 2]} {i}" for i in range(settings.tasks)]
-    prompts = [prompt for _, _, prompt in _examples(tasks, settings)]
-    written = settings.estimate(prompts, example_version(language), len(prompts))
-    return added([*asked, written], written.rows)
+        like = brainstorm_prompt(0, settings.language, settings.seed)
+        asked = [settings.estimate(like, math.ceil(tasks / TASKS_PER_CALL), 0)]
+    rows = tasks * settings.pairs_per_task
+    _, _, like = next(_examples(EXAMPLE_TASKS[settings.language], settings))
+    return added([*asked, settings.estimate(like, rows, rows)], rows)
 
 
 SYNTHESIZE_TASKS = Step(

@@ -264,17 +264,14 @@ def _triple(
 
 
 def _estimate(settings: TriplesSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests: exact once the pools exist, before that from the mean lengths."""
+    """Estimate the requests from the mean lengths."""
     pools, documents, queries = (volumes[name] for name in ("pools", "documents", "queries"))
-    if all(volume.exact for volume in (pools, documents, queries)):
-        material = _Material(settings, private=True)
-        return settings.estimate(material.prompts(), prompt_version(), len(material.queries))
     each = min(settings.depth, -(-pools.rows // max(1, pools.queries)))
     text = "字" * -(-documents.tokens // max(1, documents.rows))
     shown = max(1, min(settings.documents_per_prompt, each, settings.prompt_tokens // (len(text) + 1)))
     # Every prompt may carry a control document.
     like = render("x 0", "字" * -(-queries.tokens // max(1, queries.rows)), [text] * (shown + 1))
-    return settings.estimate_like(like, pools.queries * -(-each // shown), queries.rows)
+    return settings.estimate(like, pools.queries * -(-each // shown), queries.rows)
 
 
 TRIPLES = Step(

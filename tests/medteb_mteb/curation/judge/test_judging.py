@@ -24,7 +24,7 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
     source, server = make_source(4, 12), endpoint()
     judges = judges_of(make_server(server), "rule-words", "rule-strict", price_in=1.0)
     settings = step(source, judges)
-    volumes = {"queries": Volume(4), "documents": Volume(12), "pools": Volume(48, queries=4)}
+    volumes = {"queries": Volume(4, 80), "documents": Volume(12, 600), "pools": Volume(48, queries=4)}
     estimate = JUDGE.estimate(settings, volumes)
     record, kept = perform(JUDGE, settings)
     assert not kept
@@ -38,9 +38,10 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
         document = next(d for d in source.rows("documents") if d["_id"] == row["corpus-id"])
         text = f"{document['title']}\n{document['text']}"
         assert row["grade"] == rule_judges.grade(f"rule-{row['judge']}", query, text)
-    assert estimate.requests == server.made
-    sent = [len("".join(m["content"] for m in body["messages"]).encode()) / 3 for body in server.bodies]
-    assert estimate.prompt_tokens == pytest.approx(sum(sent), abs=2 * len(sent))
+    assert estimate.requests == pytest.approx(server.made, rel=0.1)
+    made = server.made
+    sent = sum(len("".join(m["content"] for m in body["messages"]).encode()) / 3 for body in server.bodies)
+    assert sent / 2 < estimate.prompt_tokens < 2 * sent
     assert estimate.cost == pytest.approx(estimate.prompt_tokens / 1e6)
     judge = record["provenance"]["judges"][0]
     assert (judge["name"], judge["model"], judge["prompt"]) == (
@@ -55,9 +56,8 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
     again, _ = perform(JUDGE, step(source, judges, out=source.folder / "again"))
     assert source.content("again")[:2] == source.content("step")[:2]
     assert again["counts"]["details"]["words"]["known"] == source.pairs
-    assert JUDGE.estimate(settings, volumes).requests == 0
     assert perform(JUDGE, settings)[1]
-    assert server.made == estimate.requests
+    assert server.made == made
 
 
 def test_a_larger_pool_pays_only_for_the_new_pairs(make_source, make_server, endpoint, judges_of):

@@ -100,27 +100,15 @@ def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server, bet
 
 
 @pytest.mark.parametrize("form", ["json_schema", "json_object", "text"])
-def test_unsupported_response_formats_are_not_sent_again(ask, prompts, server, tmp_path, form):
-    server.latency = 0.02
-
-    def special(call):
-        kind = call.body.get("response_format", {}).get("type")
-        return error(400, f"response_format {kind} is not supported") if kind else None
-
-    server.instead.append(special)
-    asked = prompts(12)
+def test_the_response_format_is_sent(ask, prompts, server, form):
+    asked = prompts(1)
     with running(server) as url:
-        generation = ask(asked, llm_at(url, answer=form))
-        assert len(generation.answers) == server.made == 12
-        forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
-        assert (forms[0], forms[-1]) == (form, "text")
-        server.instead.clear()
-        ask(asked[:1], llm_at(url, answer=form), journal=tmp_path / "two.sqlite")
-    known = server.bodies[-1].get("response_format")
+        ask(asked, llm_at(url, answer=form))
+    sent = server.bodies[-1].get("response_format")
     if form == "json_schema":
-        assert known["json_schema"]["schema"] == asked[0].schema
+        assert sent["json_schema"]["schema"] == asked[0].schema
     else:
-        assert known == ({"type": "json_object"} if form == "json_object" else None)
+        assert sent == ({"type": "json_object"} if form == "json_object" else None)
 
 
 FILTERS = [
@@ -148,8 +136,7 @@ def test_a_filtered_text_is_its_own_failure(ask, prompts, server, answer, filter
     assert len(server.bodies) == 12  # none is asked for twice
 
 
-def test_a_refused_first_text_does_not_change_the_response_format(ask, prompts, server):
-    """It does not stop the others either: it may be too long, or filtered by unknown words."""
+def test_a_refused_first_text_does_not_stop_the_others(ask, prompts, server):
     asked = prompts(6)
     refused = asked[0].user
     server.instead.append(
@@ -158,8 +145,6 @@ def test_a_refused_first_text_does_not_change_the_response_format(ask, prompts, 
     with running(server) as url:
         generation = ask(asked, llm_at(url, concurrency=1))
     assert (generation.failed, generation.stopped) == ({"p0": "status-400"}, "")
-    forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
-    assert forms == ["json_object", "text", *["json_object"] * 5]
 
 
 def test_an_endpoint_that_refuses_every_text_is_given_up(ask, prompts, server):
@@ -167,7 +152,7 @@ def test_an_endpoint_that_refuses_every_text_is_given_up(ask, prompts, server):
     with running(server) as url:
         generation = ask(prompts(12), llm_at(url, concurrency=1))
     assert "unknown parameter: temperature" in generation.stopped
-    assert len(server.bodies) == 6  # three texts in two forms
+    assert len(server.bodies) == 3
 
 
 def message(call, **fields):
@@ -236,13 +221,6 @@ def test_an_answer_whose_characters_cannot_be_decoded_is_asked_for_again(
     assert generation.answers == expected(asked)
 
 
-def test_a_reply_of_endless_length_is_not_read_to_its_end(ask, prompts, server, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.curation.llm.client.MAX_REPLY_BYTES", 1000)
-    server.instead.append(lambda call: message(call, content="长" * 1000))
-    with running(server) as url:
-        assert ask(prompts(1), llm_at(url, retries=1)).failed == {"p0": "too-long"}
-
-
 def test_truncated_reasoning_is_not_an_answer(ask, prompts, server):
     server.instead.append(
         lambda call: message(call, reasoning_content='{"reply": "draft"}', finish_reason="length")
@@ -272,15 +250,7 @@ def test_temperature_may_be_left_out(ask, prompts, server):
     assert server.bodies[-1]["top_p"] == 0.5
 
 
-@pytest.mark.parametrize(
-    "usage",
-    [
-        None,
-        {"prompt_tokens": -5, "completion_tokens": 3},
-        {"prompt_tokens": 10**30, "completion_tokens": 3},
-        {"prompt_tokens": True, "completion_tokens": 3},
-    ],
-)
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": "many"}])
 def test_tokens_are_estimated_if_the_endpoint_does_not_count_them(ask, prompts, server, write, usage):
     def special(call):
         answer = rules.completion(call.body["model"], write(call.body["messages"]), (0, 0))
@@ -303,6 +273,6 @@ def test_limits_and_concurrency_are_kept(ask, prompts, server, tmp_path):
     server.latency, arrivals = 0.0, []
     server.on_arrival = lambda number: arrivals.append(time.monotonic())
     with running(server) as url:
-        ask(prompts(24), llm_at(url, requests_per_minute=600), journal=tmp_path / "slow.sqlite")
-    assert len(arrivals) == 24
-    assert arrivals[-1] - arrivals[0] > 0.8  # ten a second, after a burst of ten
+        ask(prompts(12), llm_at(url, requests_per_minute=600), journal=tmp_path / "slow.sqlite")
+    assert len(arrivals) == 12
+    assert arrivals[-1] - arrivals[0] > 0.8  # ten a second

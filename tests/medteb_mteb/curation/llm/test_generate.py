@@ -15,7 +15,7 @@ from llm_server import llm_at, running, serving
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.llm import Prompt, estimate_requests, generate, journal_path, refuse_private
+from medteb_mteb.curation.llm import Prompt, generate, journal_path, refuse_private
 
 
 @pytest.fixture
@@ -140,18 +140,15 @@ def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, e
     asked = prompts(20)
     prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
     with running(server) as url:
-        whole = estimate_requests(asked, llm_at(url, **prices), "none.sqlite", version="1", rows=20)
-        generation = ask(asked, llm_at(url, budget=whole.cost / 2, **prices))
+        generation = ask(asked, llm_at(url, budget=0.3, **prices))
         assert not generation.complete
         assert "budget" in generation.stopped
-        assert 0 < generation.account.cost <= whole.cost / 2
         assert 0 < len(generation.answers) == generation.bought < 20
         assert generation.failed == {}
-        resumed = ask(asked, llm_at(url, budget=whole.cost * 1.05, **prices))
+        resumed = ask(asked, llm_at(url, budget=1000.0, **prices))
         assert resumed.complete
         assert (resumed.known, resumed.answers) == (generation.bought, expected(asked))
         assert server.made == 20
-        assert "budget" in ask(asked, llm_at(url, budget_tokens=3, variant="x")).stopped
 
 
 def test_a_reader_that_breaks_loses_no_answer(ask, prompts, server):
@@ -171,10 +168,8 @@ def test_only_one_process_may_use_a_journal(ask, prompts, server, tmp_path):
     path = tmp_path / "answers.sqlite"
     with running(server) as url:
         ask(prompts(2), llm_at(url))
-        with FileLock(f"{path}.lock"):
-            with pytest.raises(MarError, match="Another process"):
-                ask(prompts(2), llm_at(url))
-            assert estimate_requests(prompts(2), llm_at(url), path, version="1", rows=2).requests == 0
+        with FileLock(f"{path}.lock"), pytest.raises(MarError, match="Another process"):
+            ask(prompts(2), llm_at(url))
 
 
 def test_it_runs_inside_a_running_loop(ask, prompts, server):
@@ -206,7 +201,6 @@ def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
         generation = ask(asked, llm_at(url))
         assert set(generation.answers) == {"p0", "twin"}
         assert generation.bought == server.made == 1
-        assert estimate_requests(asked, llm_at(url), "none.sqlite", version="1", rows=2).requests == 1
 
 
 @pytest.mark.parametrize(
@@ -218,23 +212,6 @@ def test_another_setting_needs_another_answer(ask, prompts, server, settings):
         ask(asked, llm_at(url))
         assert ask(asked, llm_at(url, **settings)).bought == 2
         assert ask(asked, llm_at(url, **settings), version="2").bought == 2
-
-
-def test_an_estimate_sends_nothing_and_makes_no_journal(ask, prompts, server, tmp_path):
-    asked, path = prompts(10), tmp_path / "answers.sqlite"
-    with running(server) as url:
-        llm = llm_at(url, price_in=3.0, price_out=10.0)
-        estimate = estimate_requests(asked, llm, path, version="1", rows=10)
-        assert (server.arrived, path.exists()) == (0, False)
-        assert (estimate.rows, estimate.requests, estimate.notes) == (10, 10, ())
-        sent = [text for prompt in asked for text in (prompt.system, prompt.user)]
-        assert estimate.prompt_tokens == sum(-(-len(text.encode()) // 3) for text in sent)
-        assert estimate.answer_tokens == 10 * 20
-        cost = (estimate.prompt_tokens * 3 + estimate.answer_tokens * 10) / 1e6
-        assert estimate.cost == pytest.approx(cost)
-        ask(asked[:4], llm)
-        after = estimate_requests(asked, llm, path, version="1", rows=10)
-    assert (after.requests, len(after.notes)) == (6, 1)
 
 
 def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(

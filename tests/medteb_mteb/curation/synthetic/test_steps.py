@@ -183,8 +183,7 @@ def test_estimates_count_requests(documents, tmp_path):
     settings = SYNTHESIZE_QUERIES.settings(
         out=tmp_path / "x", documents=documents, llm=llm, per_document=2, **common
     )
-    assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Volume(5, 150)}).requests == 3
-    assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Volume(5, 150, exact=False)}).requests == 5
+    assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Volume(5, 150)}).requests == 5
     settings = SYNTHESIZE_TASKS.settings(out=tmp_path / "y", llm=llm, tasks=30, pairs_per_task=2, **common)
     estimate = SYNTHESIZE_TASKS.estimate(settings, {})
     assert (estimate.requests, estimate.rows) == (2 + 60, 60)

@@ -180,7 +180,7 @@ def test_a_document_with_instructions_does_not_affect_the_others(given, tmp_path
     }
 
 
-def test_an_estimate_counts_the_prompts_that_are_left(given, tmp_path, sort, make):
+def test_an_estimate_counts_the_prompts(given, tmp_path, sort, make):
     server = FaultEndpoint(answer=sort)
     with running(server) as url:
         settings = TRIPLES.settings(
@@ -188,12 +188,8 @@ def test_an_estimate_counts_the_prompts_that_are_left(given, tmp_path, sort, mak
         )
         volumes = {"queries": Volume(18, 130), "documents": Volume(18, 250), "pools": Volume(324, queries=18)}
         before = TRIPLES.estimate(settings, volumes)
-        about = TRIPLES.estimate(settings, volumes | {"pools": Volume(324, queries=18, exact=False)})
         make(url)
-        after = TRIPLES.estimate(settings, volumes)
-    assert before.requests == about.requests == server.made == 36
-    assert about.prompt_tokens == pytest.approx(before.prompt_tokens, rel=0.2)
-    assert after.requests == 0
+    assert before.requests == server.made == 36
 
 
 @pytest.mark.parametrize(
