@@ -8,7 +8,6 @@ from medteb_mteb.commands import run as runs
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
 from medteb_mteb.curation.step import add_step
-from medteb_mteb.curation.steps import STEPS
 from medteb_mteb.validate.settings import ValidateSettings
 
 __all__ = ["app", "main"]
@@ -35,7 +34,7 @@ command(app, "validate", ValidateSettings, validate.validate, show=validate.as_t
 command(app, "leakage", leakage.LeakageSettings, leakage.leakage, show=leakage.as_text, group=EVALUATE)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=BUILD)
 app.add_typer(edition_app(), name="edition", rich_help_panel=BUILD)
-for _step in STEPS.values():
+for _step in build.STEPS.values():
     add_step(app, _step, group=STEPS_OF_BUILD)
 
 

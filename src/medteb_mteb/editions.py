@@ -49,7 +49,6 @@ __all__ = [
     "EditionError",
     "FileEntry",
     "data_files",
-    "days",
     "find_edition",
     "leads_outside",
     "list_editions",
@@ -343,14 +342,3 @@ def mappings(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the objects of the list under a key; empty without such a list."""
     items = content.get(key)
     return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-
-
-def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the first and the last day on which judges answered; one if they are equal, none if unknown.
-
-    Args:
-        judges: Judges or writers, as stored in `provenance.json`.
-    """
-    answers = [one.get("date") for judge in judges for one in mappings(judge, "answered")]
-    dates = sorted({date for date in answers if isinstance(date, str) and date})
-    return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()

@@ -6,7 +6,6 @@ import copy
 import logging
 import math
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -53,7 +52,6 @@ class RunSettings(Settings):
     overwrite: bool = Field(False, description="Evaluate again even if results exist.")
     batch_size: int = Field(32, ge=1, description="Number of texts encoded at once.")
     device: str | None = Field(None, description="PyTorch device, e.g. cpu; default: a GPU if there is one.")
-    save_predictions: bool = Field(False, description="Save rankings and similarities in mteb's form, too.")
     trec: bool = Field(False, description="Save rankings as TREC runs, and the judgements as TREC qrels.")
 
 
@@ -296,9 +294,8 @@ class _Runner:
             return None
         saved = saved.validate_and_filter_scores(task)  # the file may hold further splits and subsets
         scores = [one["main_score"] for split in saved.scores.values() for one in split]
-        lacking = (self.settings.save_predictions and not self._path("predictions", task).is_file()) or (
-            self.settings.trec and _is_ranking(task) and not self._path("trec", task, ".trec").is_file()
-        )
+        wanted = self.settings.trec and _is_ranking(task)
+        lacking = wanted and not self._path("trec", task, ".trec").is_file()
         if lacking or not all(isinstance(one, int | float) and math.isfinite(one) for one in scores):
             self._say(f"{name}: the saved result is incomplete; evaluating again")
             return None
@@ -313,13 +310,10 @@ class _Runner:
         name = task.metadata.name
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
-            predictions = Path(scratch) / task.prediction_file_name
             result = self._result(task, Path(scratch))
             save_items(self._path("items", task), task, Path(scratch), result.get_score())
             if self.settings.trec and _is_ranking(task):
-                self._save_trec(task, predictions)
-            if self.settings.save_predictions and predictions.is_file():
-                shutil.move(predictions, self._path("predictions", task))
+                self._save_trec(task, Path(scratch) / task.prediction_file_name)
         # The result comes last: a task that has one is not evaluated again, so its other files must be there.
         kwargs: Any = {"batch_size": self.settings.batch_size}
         self.cache.save_to_cache(result, self.meta, encode_kwargs=kwargs)

@@ -21,7 +21,14 @@ from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, locked, read_record, write_json
 from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
+from medteb_mteb.curation.anonymize.step import ANONYMIZE
+from medteb_mteb.curation.diversify import DIVERSIFY
+from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.judge import JUDGE
+from medteb_mteb.curation.labels.consensus import CONSENSUS
+from medteb_mteb.curation.labels.review import REVIEW
+from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.step import (
     HUB,
     STEP_FILE,
@@ -36,14 +43,38 @@ from medteb_mteb.curation.step import (
     perform,
     tokens_of,
 )
-from medteb_mteb.curation.steps import STEPS
+from medteb_mteb.curation.sts import STS
+from medteb_mteb.curation.synthetic import SYNTHESIZE_QUERIES, SYNTHESIZE_TASKS
+from medteb_mteb.curation.texts.near_duplicates import DEDUP
+from medteb_mteb.curation.training import PAIRS, ROUND_TRIP, TRIPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.step import Input, Kind, Step
 
-__all__ = ["Build", "BuildSettings", "Planned", "build", "forecast", "load_build"]
+__all__ = ["STEPS", "Build", "BuildSettings", "Planned", "build", "forecast", "load_build"]
+
+#: All steps, in the order in which help and messages list them.
+STEPS: dict[str, Step[Any]] = {
+    step.name: step
+    for step in (
+        ANONYMIZE,
+        DEDUP,
+        DIVERSIFY,
+        POOL,
+        JUDGE,
+        CONSENSUS,
+        REVIEW,
+        ASSEMBLE,
+        STS,
+        TRIPLES,
+        PAIRS,
+        SYNTHESIZE_QUERIES,
+        SYNTHESIZE_TASKS,
+        ROUND_TRIP,
+    )
+}
 
 #: Folder of a build with the editions and training sets of all its steps.
 DATA_FOLDER = "data"

@@ -273,13 +273,7 @@ def _run(settings: DiversifySettings) -> Counts:
 
     threshold = THRESHOLDS[settings.kind] if settings.threshold is None else settings.threshold
     built = DynamicIndexFilter(threshold, settings.tolerated, settings.seed_size)
-    return run_step(
-        _Diversify(built, encode),
-        settings.source,
-        settings.out,
-        columns=settings.columns,
-        sources=settings.sources,
-    )
+    return run_step(_Diversify(built, encode), settings)
 
 
 DIVERSIFY = Step("diversify", DiversifySettings, _run, "texts")

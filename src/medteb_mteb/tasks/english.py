@@ -183,7 +183,7 @@ class SnapshotTask(LocalTask):
         raise NotImplementedError
 
 
-class _Classification(SnapshotTask, AbsTaskClassification):
+class _Classification(SnapshotTask, AbsTaskClassification):  # type: ignore[misc]
     def take(self, rows: list[dict[str, Any]]) -> None:
         """Number the labels in the order in which they occur, and split the rows."""
         numbers = {label: number for number, label in enumerate(dict.fromkeys(row["label"] for row in rows))}

@@ -287,7 +287,9 @@ class NanoTask(LocalTask, AbsTaskRetrieval):
     def describe(self, folder: Path) -> dict[str, Any]:
         """Return the digest of a split's tables and lists; other splits of the folder do not change it."""
         names = (*TABLES, *sorted(list_names(folder)))
-        digests = {name: [_digest(file) for file in config_files(folder, name, self.split)] for name in names}
+        digests = {
+            name: [sha256_of(file) for file in config_files(folder, name, self.split)] for name in names
+        }
         canonical = json.dumps({"split": self.split, "files": digests}, sort_keys=True, separators=(",", ":"))
         return {"revision": hashlib.sha256(canonical.encode()).hexdigest()}
 
@@ -330,18 +332,6 @@ class NanoTask(LocalTask, AbsTaskRetrieval):
         """Return the scores of `nano_scores`."""
         theirs = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
         return theirs | nano_scores({query: ranked(row) for query, row in results.items()}, qrels)
-
-
-_digests: dict[tuple[str, int, int], str] = {}
-
-
-def _digest(file: Path) -> str:
-    # Five tasks use one split, and mteb constructs every task to list them.
-    state = file.stat()
-    key = (str(file), state.st_mtime_ns, state.st_size)
-    if key not in _digests:
-        _digests[key] = sha256_of(file)
-    return _digests[key]
 
 
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
@@ -398,15 +388,11 @@ NANO_TASKS = tuple(
 )
 
 
-def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> list[NanoTask]:
+def nano_tasks_from_folder(folder: Path | str) -> list[NanoTask]:
     """Make the tasks of every split of a folder in the published layout.
 
     Their names begin with the folder's name and the split's. There is a task for every candidate list of
     a split, and for hybrid lists one more without the safeguards.
-
-    Args:
-        folder: The folder.
-        prompt: Instruction for queries; default none.
 
     Raises:
         FolderError: The folder does not have that layout.
@@ -435,7 +421,6 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
                 eval_splits=[split],
                 eval_langs=["und-Zyyy"],
                 main_score="ndcg_at_10",
-                prompt={"query": prompt} if prompt else None,
                 is_public=False,
             )
             made = make_task(of, NanoTask, set_name=folder.name, split=split, variant=variant, folder=folder)

@@ -51,7 +51,7 @@ class EditionTask(LocalTask):
         """Return revision, licence and description of the edition, and how its labels were made if stated."""
         edition = load_edition(folder)
         note = f"Data of this edition: `{edition.name}` {edition.version}, found in a local folder; licence "
-        known = dict.fromkeys(_MINI) | {"description": f"{note}{edition.licence}."}
+        known: dict[str, Any] = dict.fromkeys(_MINI) | {"description": f"{note}{edition.licence}."}
         known = _MINI if edition.name == "mini" else known
         stated = {key: edition.extra.get(key, known[key]) for key in _MINI if key != "description"}
         description = f"{self.base_metadata.description} {known['description']}"

@@ -6,18 +6,13 @@ import json
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import Any, get_args
 
 import yaml
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.types import Licenses
 
-if TYPE_CHECKING:
-    from mteb.abstasks.abstask import AbsTask
-
 __all__ = ["cite", "licence_for_mteb", "make_task", "metadata", "table"]
-
-T = TypeVar("T", bound="AbsTask")
 
 #: Fields that all tasks of this package share, unless a table says otherwise.
 _COMMON: dict[str, Any] = {
@@ -68,7 +63,7 @@ def metadata(name: str, path: str, revision: str, *cited: str | None, **fields: 
     return TaskMetadata.model_validate({**_COMMON, **fields, **named})
 
 
-def make_task(of: TaskMetadata, /, *bases: type[T], **attributes: Any) -> type[T]:
+def make_task(of: TaskMetadata, /, *bases: type[Any], **attributes: Any) -> Any:
     """Return a class of tasks.
 
     Args:
@@ -77,7 +72,7 @@ def make_task(of: TaskMetadata, /, *bases: type[T], **attributes: Any) -> type[T
         **attributes: Further class attributes.
     """
     content = {"metadata": of, "__doc__": of.description, "__module__": __name__, **attributes}
-    return cast("type[T]", type(re.sub(r"\W", "_", of.name), bases, content))
+    return type(re.sub(r"\W", "_", of.name), bases, content)
 
 
 def licence_for_mteb(licence: str) -> str:

@@ -138,12 +138,11 @@ def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
 
 def test_rankings_are_written_and_scored_as_trec_runs(go, make_folder, tmp_path):
     folder = make_folder("Retrieval")
-    code, first, err = go("--data", folder, "-m", "bm25-char-bigram", "--trec", "--save-predictions")
+    code, first, err = go("--data", folder, "-m", "bm25-char-bigram", "--trec")
     assert code == 0, err
     (run,) = (tmp_path / "out").rglob("*.trec")
     assert run.read_text().split()[1] == "Q0"
     assert run.with_suffix(".qrels").read_text().splitlines()[0].split()[1] == "0"
-    assert list((tmp_path / "out" / "predictions").rglob("*.json"))
     code, second, err = go("--data", folder, "-m", run)
     assert code == 0, err
     cells = [report["rows"][0]["scores"][folder.name] for report in (first, second)]

@@ -105,8 +105,6 @@ def test_folders_without_the_layout_are_refused(tmp_path, make_folder):
     write_split(tmp_path / "Set", "one")
     with pytest.raises(FolderError, match="Splits: one"):
         read_split(tmp_path / "Set", "two", [])
-    (task, *_) = nano_tasks_from_folder(tmp_path / "Set", prompt="Find")
-    assert task.metadata.prompt == {"query": "Find"}
 
 
 def test_scores_have_the_denominators_that_they_state():

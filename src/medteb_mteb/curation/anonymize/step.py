@@ -239,7 +239,7 @@ def anonymize(settings: AnonymizeSettings) -> Counts:
         write_sheet(
             settings.source, settings.review, kinds=settings.kinds, known=known, columns=settings.columns
         )
-    counts = run_step(work, settings.source, settings.out, columns=settings.columns, sources=settings.sources)
+    counts = run_step(work, settings)
     found: Counter[str] = Counter()
     for records in settings.out.glob("records-*.jsonl"):
         with records.open(encoding="utf-8") as lines:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data import read_rows
 from mar_st.text.values import TsvCell, as_number
-from medteb_mteb.editions import days, mappings
+from medteb_mteb.editions import mappings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,6 @@ CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "cr": _CR,
-    "rai": f"{_CR}RAI/",
     "dct": _DCT,
     "sc": "https://schema.org/",
     "conformsTo": "dct:conformsTo",
@@ -50,11 +48,10 @@ def croissant(edition: Edition, provenance: Mapping[str, Any]) -> dict[str, Any]
 
     Args:
         edition: The edition.
-        provenance: How it was made; it goes to the fields of Croissant's RAI vocabulary.
+        provenance: How it was made; its sources are named.
     """
     description = str(edition.extra.get("description") or f"Edition {edition.name} of {edition.task}.")
     counts = ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in edition.counts.items())
-    extra = {key: value for key, value in edition.extra.items() if key != "description"}
     tables = [path for path in sorted(edition.files) if _suffix(path) in FORMATS]
     works = [
         {
@@ -88,34 +85,8 @@ def croissant(edition: Edition, provenance: Mapping[str, Any]) -> dict[str, Any]
         ],
         "recordSet": [_records(edition.path / path, path) for path in tables],
         "sc:isBasedOn": works,
-        "rai:dataCollection": json.dumps(extra, ensure_ascii=False, sort_keys=True) if extra else "",
-        **_rai(provenance, mappings(edition.extra, "history")),
     }
     return {key: value for key, value in content.items() if value}
-
-
-def _rai(provenance: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return judges, rule, agreement, retrievers, anonymisers and leaks in fields of the RAI vocabulary."""
-    judges, writers = mappings(provenance, "judges"), mappings(provenance, "writers")
-
-    def listed(key: str, what: str) -> list[str]:
-        return [f"{what}: {_json(one)}" for one in mappings(provenance, key)]
-
-    leaks = provenance.get("contamination")
-    return {
-        "rai:dataCollectionTimeFrame": list(days(judges + writers)),
-        "rai:machineAnnotationTools": list(map(_json, judges + writers)),
-        "rai:annotationsPerItem": f"one grade of each of {len(judges)} judges" if judges else "",
-        "rai:dataAnnotationProtocol": listed("consensus", "labels from the grades S, A, B, C and D"),
-        "rai:dataPreprocessingProtocol": listed("retrievers", "candidates")
-        + listed("anonymisers", "anonymised"),
-        "rai:dataLimitations": [f"contamination: {_json(leaks)}"] if leaks else [],
-        "rai:dataReleaseMaintenancePlan": "; ".join(f"earlier version: {_json(one)}" for one in history),
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _suffix(path: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -69,7 +70,7 @@ class ExtendSettings(Settings):
     out: Path = Field(description="Folder to write; the edition is not changed.")
     depth: int = Field(CUTOFF, ge=1, description="Number of top documents to judge per system.")
     version: str | None = Field(None, description="New version; default: the next minor one.")
-    rule: Literal["unanimous", "majority", "weighted", "graded"] | None = Field(
+    rule: Literal["unanimous", "majority", "graded"] | None = Field(
         None, description="Rule of agreement; default: that of the edition."
     )
     other_panel: bool = Field(False, description="Accept judges that are not those of the edition.")
@@ -158,7 +159,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
         "positive": 0,
         "negative": 0,
         "disputed": 0,
-        **counts(label if label.relevance is not None else _disputed(label) for label in labels),
+        **Counter(map(_kind, labels)),
     }
     entry = {**rule.model_dump(mode="json"), "positive": list(rule.positive), "labels": counts(labels)}
     added = {**pooled["provenance"], **judged["provenance"], "consensus": [entry]}
@@ -172,8 +173,8 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     return {**report, "edition": shown, "change": change, "after": _scores(content, runs)}
 
 
-def _disputed(label: Label) -> Label:
-    return type(label)(label.query_id, label.document_id, None, "")
+def _kind(label: Label) -> str:
+    return "disputed" if label.relevance is None else "positive" if label.relevance else "negative"
 
 
 def _rule_of(provenance: Mapping[str, Any], edition: Edition) -> ConsensusRule:
@@ -266,18 +267,6 @@ def _write_version(
         **{key: value for key, value in edition.extra.items() if key not in ("history", "statistics")},
         history=[*mappings(edition.extra, "history"), entry],
     )
-    card = out / "README.md"
-    if card.is_file():
-        text, title = card.read_text(encoding="utf-8"), "\n## Versions\n"
-        numbers = ", ".join(f"{change[key]} {key}" for key in ("positive", "negative", "disputed"))
-        line = (
-            f"- {change['version']}: {edition.version} and {change['pairs judged']} pairs, from the first "
-            f"{change['depth']} documents of {', '.join(change['systems'])}: {numbers}. All earlier labels "
-            "are unchanged.\n"
-        )
-        card.write_bytes(
-            ((f"{text.rstrip()}\n" if title in text else f"{text.rstrip()}\n{title}\n") + line).encode()
-        )
     describe(newer, provenance)
 
 

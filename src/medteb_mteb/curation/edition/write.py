@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import YamlError, parse_yaml, write_json
+from mar_st.files import write_json
 from medteb_mteb.curation.edition.croissant import croissant
 from medteb_mteb.editions import CROISSANT, PROVENANCE, write_manifest
 
@@ -100,12 +100,13 @@ def _card(
 ) -> str:
     """Return the README.md of an edition: the header for the Hub, what it holds, and its numbers."""
     tables, category, about = _TASKS[task]
+    quoted = json.dumps(licence, ensure_ascii=False)
     configs = "\n".join(
         f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {path}"
         for config, path in tables
     )
     header = (
-        f"---\nlanguage:\n- zh\nlicense: {_plain(licence)}\ntask_categories:\n- {category}\n"
+        f"---\nlanguage:\n- zh\nlicense: {quoted}\ntask_categories:\n- {category}\n"
         f"tags:\n- medical\n- mteb\nconfigs:\n{configs}\n---\n"
     )
     listed = "".join(f"- {one['name']}, {one['licence']}\n" for one in sources)
@@ -113,13 +114,3 @@ def _card(
     rows = "".join(f"| {name} | {value} |\n" for name, value in numbers.items())
     title = f"# {task}, edition {edition}"
     return f"{header}\n{title}\n\n{about}\n{of_texts}\n## Statistics\n\n| | |\n|---|---|\n{rows}"
-
-
-def _plain(licence: str) -> str:
-    """Return a licence as a value of the header, quoted if YAML would read it as something else."""
-    try:
-        if parse_yaml(f"license: {licence}\n") == {"license": licence}:
-            return licence
-    except YamlError:
-        pass
-    return json.dumps(licence, ensure_ascii=False)

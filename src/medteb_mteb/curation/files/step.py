@@ -22,7 +22,7 @@ from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.step import Counts, Input, StepSettings, tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["TEXTS_PER_SHARD", "TextWork", "TextsSettings", "run_step"]
 
@@ -55,31 +55,20 @@ class TextWork(Protocol):
         """Process the texts of the next shard: return one `Text` or `Dropped` for each, in their order."""
 
 
-def run_step(
-    work: TextWork,
-    source: str | Path,
-    out: str | Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    sources: Mapping[str, str] | None = None,
-    shard: int = TEXTS_PER_SHARD,
-) -> Counts:
+def run_step(work: TextWork, settings: TextsSettings, shard: int = TEXTS_PER_SHARD) -> Counts:
     """Run work over the texts of a source, within the run of a step; a killed run continues.
 
     All rows are checked before the first is processed.
 
     Args:
         work: The work.
-        source: See `read_texts`.
-        out: Folder of the step.
-        columns: See `read_texts`.
-        sources: Licence of the texts by name of their source, for the provenance of editions.
+        settings: Source and folder.
         shard: Texts per shard.
 
     Raises:
         MarError: The source has unusable rows.
     """
-    folder = Path(out)
+    folder, source, columns = settings.out, settings.source, settings.columns
     folder.mkdir(parents=True, exist_ok=True)
     dropped: Counter[str] = Counter()
     total = sum(1 for _ in read_texts(source, columns, dropped=dropped))
@@ -100,7 +89,7 @@ def run_step(
             dropped.update(counts["dropped"])
             bar.update(len(part))
     details = {"read": read, "kept": kept, "dropped": dict(sorted(dropped.items()))}
-    named = [{"name": name, "licence": licence} for name, licence in (sources or {}).items()]
+    named = [{"name": name, "licence": licence} for name, licence in settings.sources.items()]
     return Counts(kept, tokens, details=details, provenance={"sources": named} if named else {})
 
 

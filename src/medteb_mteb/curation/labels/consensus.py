@@ -37,22 +37,14 @@ SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 class ConsensusRule(Settings):
     """Rule by which grades become a label.
 
-    `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges whose weights
-    sum to more than `share` of the total, on either side. `graded`: the mean grade, rounded half up, 4 for S
-    to 0 for D; it is the relevance of a positive, and everything below the worst positive grade is 0.
+    `unanimous`: all judges on one side. `majority`: more than half of them. `graded`: the mean grade, rounded
+    half up, 4 for S to 0 for D; it is the relevance of a positive, and everything below the worst positive
+    grade is 0.
     """
 
-    rule: Literal["unanimous", "majority", "weighted", "graded"] = Field(
-        "unanimous", description="Rule of agreement."
-    )
+    rule: Literal["unanimous", "majority", "graded"] = Field("unanimous", description="Rule of agreement.")
     worst_positive: Literal["S", "A", "B", "C"] = Field(
         "A", description="Worst grade that counts as positive; the better ones do, too."
-    )
-    weights: Annotated[dict[str, float], Switch("--weight")] = Field(
-        default_factory=dict, description="JUDGE=WEIGHT for the rule 'weighted'; the weight of others is 1."
-    )
-    share: float = Field(
-        0.5, ge=0.5, lt=1, description="Share of the weights that a label must exceed, for 'weighted'."
     )
     spread: int = Field(1, ge=0, description="Largest distance between grades, for 'graded'.")
     only: Annotated[tuple[str, ...], Switch("--judge")] = Field(
@@ -67,10 +59,6 @@ class ConsensusRule(Settings):
     def _check(self) -> Self:
         if len(set(self.only)) < len(self.only):
             raise ValueError("a judge is named twice")
-        if self.weights and self.rule != "weighted":
-            raise ValueError(f"weights are for the rule 'weighted', not for {self.rule!r}")
-        if any(not weight >= 0 for weight in self.weights.values()):
-            raise ValueError("weights cannot be negative")
         return self
 
     @property
@@ -95,13 +83,10 @@ class ConsensusRule(Settings):
                 return None, GRADES_APART
             mean = int(sum(values) / len(values) + 0.5)
             return (mean if mean >= value(self.worst_positive) else 0), ""
-        weights = {judge: self.weights.get(judge, 1.0) for judge in present}
-        yes = sum(weights[judge] for judge, grade in present.items() if grade in self.positive)
-        total = sum(weights.values())
+        yes, total = sum(grade in self.positive for grade in present.values()), len(present)
         if self.rule == "unanimous":
             return (1, "") if yes == total else (0, "") if not yes else (None, JUDGES_DISAGREE)
-        limit = total * (self.share if self.rule == "weighted" else 0.5)
-        return (1, "") if yes > limit else (0, "") if total - yes > limit else (None, TIE)
+        return (1, "") if 2 * yes > total else (0, "") if 2 * yes < total else (None, TIE)
 
 
 def consensus(
@@ -126,14 +111,13 @@ def consensus(
     rule, judged = rule or ConsensusRule(), list(judgements)
     suspects = {one.pair for one in judged if one.suspicious and not rule.keep_suspicious}
     occur, grades = by_pair(judged)
-    counted = sorted({*rule.only, *rule.weights, *(() if rule.only else {*occur, *judges})})
+    counted = list(rule.only) or sorted({*occur, *judges})
     silent = sorted(set(counted) - set(occur))
     if silent:
         raise MarError(
             f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(occur)}. Have it "
             "judge (medteb judge --retry-failed asks again), or name the judges that count (--judge)."
         )
-    counted = list(rule.only) or counted
     labels = []
     for pair, given in sorted({**{pair: {} for pair in pairs}, **grades}.items()):
         relevance, reason = rule.label(given, counted)

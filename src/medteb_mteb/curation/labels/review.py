@@ -15,9 +15,9 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.files import write_json
 from mar_st.options import Argument, Switch
-from medteb_mteb.curation.files import Text, read_texts
+from medteb_mteb.curation.files import read_texts
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
-from medteb_mteb.curation.labels.grades import Label, read_labels
+from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import exact_interval
 from medteb_mteb.curation.labels.sheet import (
     Sheet,
@@ -41,13 +41,11 @@ __all__ = ["REVIEW", "ReviewSettings", "compare", "review"]
 class ReviewSettings(StepSettings):
     """Options of the step."""
 
-    labels: Annotated[Path, Argument(), Input("labels", "editions")] = Field(
-        description="Labels: the folder of 'medteb consensus', or an edition of retrieval."
+    labels: Annotated[Path, Argument(), Input("labels")] = Field(
+        description="Labels: the folder of 'medteb consensus'."
     )
-    queries: Annotated[Path | None, Argument(), Input("texts")] = Field(
-        None, description="Queries; not for an edition, which has them."
-    )
-    documents: Annotated[Path | None, Argument(), Input("texts")] = Field(None, description="Documents.")
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
     size: int = Field(5000, ge=1, description="Number of pairs on the sheet.")
     minimum: int = Field(30, ge=1, description="Minimum number of positives, negatives and disputed pairs.")
     disputed: bool = Field(False, description="Also draw pairs that the judges do not agree on.")
@@ -64,7 +62,9 @@ def review(settings: ReviewSettings) -> Counts:
     fill in the column 'answer' of a copy (a grade, 1 or 0), and run the same command with --answer for each
     copy: it writes review.json, and disagreements.csv with the pairs on which they have no majority.
     """
-    labels, queries, documents = _material(settings)
+    labels = read_labels(settings.labels)
+    queries = {text.id: text for text in read_texts(settings.queries)}
+    documents = {text.id: text for text in read_texts(settings.documents)}
     strata = strata_of(labels if settings.disputed else (one for one in labels if one.relevance is not None))
     if not strata:
         raise MarError("There are no labels to review: all pairs were discarded, or none was judged.")
@@ -86,27 +86,6 @@ def review(settings: ReviewSettings) -> Counts:
         write_json(settings.out / "review.json", report)
         details |= {**report, "disagreements": differing}
     return Counts(len(sheet.rows), details=details, notes=tuple(notes))
-
-
-def _material(settings: ReviewSettings) -> tuple[list[Label], dict[str, Text], dict[str, Text]]:
-    """Return labels, queries and documents."""
-    if (settings.labels / "queries.jsonl").is_file():
-        from medteb_mteb.folders import read_folder  # lazy: mteb
-
-        data = read_folder(settings.labels).retrieval
-        assert data is not None  # noqa: S101 -- it has queries
-        rows = {(query, name): score for query, row in data.qrels.items() for name, score in row.items()}
-        rows |= {(query, name): 0 for query, names in data.judged.negatives.items() for name in names}
-        labels = [Label(*pair, max(0, score)) for pair, score in rows.items()]
-        labels += [Label(q, name, None) for q, names in data.judged.disputed.items() for name in names]
-        queries = {row["id"]: Text(row["id"], row["text"]) for row in data.queries}
-        documents = {row["id"]: Text(row["id"], row["text"], row["title"]) for row in data.corpus}
-        return [label for label in labels if label.query_id in queries], queries, documents
-    if settings.queries is None or settings.documents is None:
-        raise MarError("Give the queries and documents of the labels.")
-    queries = {text.id: text for text in read_texts(settings.queries)}
-    documents = {text.id: text for text in read_texts(settings.documents)}
-    return read_labels(settings.labels), queries, documents
 
 
 def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class DedupSettings(TextsSettings):
 def _run(settings: DedupSettings) -> Counts:
     """Drop texts that nearly repeat an earlier one, by their characters."""
     work = NearDuplicates(settings.threshold, settings.width)
-    return run_step(work, settings.source, settings.out, columns=settings.columns, sources=settings.sources)
+    return run_step(work, settings)
 
 
 DEDUP = Step("dedup", DedupSettings, _run, "texts")

@@ -7,12 +7,11 @@ the batch are its negatives, so a text must not occur twice.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import random
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -48,105 +47,64 @@ class PairsSettings(AgainstSettings):
     seed: int = Field(42, description="Seed of the samples.")
 
 
-class _Place(NamedTuple):
-    """Place of a text in the merged file: between 0 and 1; source and row decide equal places."""
-
-    share: float
-    source: int
-    row: int
-    text: Text
-
-
 def alignment_sets(settings: PairsSettings) -> Counts:
-    """Write `queries.jsonl` and `corpus.jsonl`, each text once, the sources evenly mixed.
+    """Write `queries.jsonl` and `corpus.jsonl`, each text once, source by source.
 
-    Of equal texts (title and text) of a role the first stays, in the order of the sources; a text may be both
-    a query and a document. `dropped.jsonl` names the others. Rows have `_id`, `title` if there is one,
-    `text`, and `source`, the source's number.
+    Of equal texts (title and text) of a role the first stays; a text may be both a query and a document.
+    `dropped.jsonl` names the others. Rows have `_id`, `title` if there is one, `text`, and `source`, the
+    source's number.
     """
     if not settings.queries and not settings.documents:
         raise MarError("Alignment sets need queries or documents; give --queries or --documents.")
     unknown = sorted(set(settings.shares) - {one.name for one in (*settings.queries, *settings.documents)})
     if unknown:
         raise MarError(f"shares names {unknown[0]!r}, which is not the name of a source.")
-    sides = [
-        _Side("query", settings.queries, settings, settings.held_out()),
-        _Side("document", settings.documents, settings, HeldOut()),
-    ]
-    write_rows(settings.out / "dropped.jsonl", (row for side in sides for row in side.choose()))
+    dropped: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     kept = {}
-    for side in sides:
-        if side.sources:
-            kept[side.role] = write_rows(settings.out / FILES[side.role], side.rows())
-    details = {"kept": kept, "sources": [report for side in sides for report in side.reports]}
+    for role, sources in (("query", settings.queries), ("document", settings.documents)):
+        if sources:
+            rows = _rows(role, sources, settings, dropped, reports)
+            kept[role] = write_rows(settings.out / FILES[role], rows)
+    write_rows(settings.out / "dropped.jsonl", dropped)
+    details = {"kept": kept, "sources": reports}
     return Counts(sum(kept.values()), queries=kept.get("query", 0), details=details)
 
 
-class _Side:
-    """The sources of a role; read once to choose rows, once to write them: no text stays in memory."""
+def _rows(
+    role: str,
+    sources: Sequence[Path],
+    settings: PairsSettings,
+    dropped: list[dict[str, Any]],
+    reports: list[dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a role's file; no text stays in memory."""
+    tests = settings.held_out() if role == "query" else HeldOut()
+    seen: set[bytes] = set()
+    for number, source in enumerate(sources):
+        draw, share = random.Random(f"{settings.seed} {role} {number}"), settings.shares.get(source.name, 1.0)
+        counts: Counter[str] = Counter()
+        for text, leaks in _compared(read_texts(source), tests):
+            # The probability that two of 10 million texts have the same 16 bytes is below 1e-24.
+            key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:16]
+            reason = "duplicate" if key in seen else TEST_QUERY if leaks else ""
+            seen.add(key)
+            if reason:
+                dropped.append({"_id": text.id, "role": role, "source": number, "reason": reason})
+            elif draw.random() >= share:
+                reason = "not-drawn"
+            else:
+                row = text.to_json()
+                yield {n: row[n] for n in ("_id", "title", "text") if n in row} | {"source": number}
+            counts[reason or "kept"] += 1
+        reports.append({"role": role, "source": source.name, **counts})
 
-    def __init__(self, role: str, sources: Sequence[Path], settings: PairsSettings, tests: HeldOut) -> None:
-        self.role, self.sources, self.settings, self.tests = role, sources, settings, tests
-        #: Rows that are kept of each source, ascending, and the numbers of its texts.
-        self.kept: list[list[int]] = []
-        self.reports: list[dict[str, Any]] = []
 
-    def choose(self) -> Iterator[dict[str, Any]]:
-        """Decide about every row, and yield those that are dropped, by source."""
-        seen: set[bytes] = set()
-        for number, source in enumerate(self.sources):
-            rows: list[tuple[int, str]] = []
-            counts: Counter[str] = Counter()
-            read = 0
-            for row, (text, leak) in enumerate(self._leaks(read_texts(source))):
-                read += 1
-                # The probability that two of 10 million texts have the same 16 bytes is below 1e-24.
-                key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:16]
-                reason = "duplicate" if key in seen else TEST_QUERY if leak else ""
-                seen.add(key)
-                if reason:
-                    counts[reason] += 1
-                    yield {"_id": text.id, "role": self.role, "source": number, "reason": reason}
-                else:
-                    rows.append((row, text.id))
-            share = self.settings.shares.get(source.name, 1.0)
-            if share < 1 and rows:
-                draw = random.Random(f"{self.settings.seed}\0{self.role}\0{number}")
-                drawn = set(draw.sample(range(len(rows)), max(1, round(share * len(rows)))))
-                for place, (_, name) in enumerate(rows):
-                    if place not in drawn:
-                        counts["not-drawn"] += 1
-                        yield {"_id": name, "role": self.role, "source": number, "reason": "not-drawn"}
-                rows = [row for place, row in enumerate(rows) if place in drawn]
-            self.kept.append([row for row, _ in rows])
-            self.reports.append(
-                {
-                    "role": self.role,
-                    "source": source.name,
-                    "read": read,
-                    "kept": len(rows),
-                    "dropped": dict(sorted(counts.items())),
-                }
-            )
-
-    def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
-        """Yield texts, and whether each is nearly one of a test's queries."""
-        while portion := list(islice(texts, TEXTS_PER_PORTION)):
-            leaks = self.tests.leaks([text.full for text in portion])
-            yield from ((text, place in leaks) for place, text in enumerate(portion))
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the role's file: those of all sources, evenly mixed."""
-        for place in heapq.merge(*(self._of_source(number) for number in range(len(self.sources)))):
-            row = place.text.to_json()
-            yield {n: row[n] for n in ("_id", "title", "text") if n in row} | {"source": place.source}
-
-    def _of_source(self, number: int) -> Iterator[_Place]:
-        kept = self.kept[number]
-        places = {row: (place + 0.5) / len(kept) for place, row in enumerate(kept)}
-        for row, text in enumerate(read_texts(self.sources[number])):
-            if row in places:
-                yield _Place(places[row], number, row, text)
+def _compared(texts: Iterator[Text], tests: HeldOut) -> Iterator[tuple[Text, bool]]:
+    """Yield texts, and whether each is nearly one of a test's queries."""
+    while portion := list(islice(texts, TEXTS_PER_PORTION)):
+        leaks = tests.leaks([text.full for text in portion])
+        yield from ((text, place in leaks) for place, text in enumerate(portion))
 
 
 def _estimate(settings: PairsSettings, volumes: Mapping[str, Volume]) -> Estimate:

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -52,8 +52,7 @@ class TriplesSettings(WriterSettings, AgainstSettings):
     control_rate: float = Field(
         1.0, ge=0, le=1, description="Share of prompts with a control document, which answers nothing."
     )
-    negatives: int = Field(15, ge=0, description="Maximum number of negatives of a triple. MAR has 15.")
-    choose: Literal["top", "random"] = Field("top", description="Which negatives to keep if there are more.")
+    negatives: int = Field(15, ge=0, description="Maximum number of negatives, best first. MAR has 15.")
     seed: int = Field(42, description="Seed of all random choices.")
 
 
@@ -251,11 +250,7 @@ def _triple(
     texts: Mapping[str, str],
     settings: TriplesSettings,
 ) -> dict[str, Any]:
-    limit = settings.negatives
-    if len(negatives) > limit and settings.choose == "random":
-        drawn = random.Random(f"{settings.seed}\0{query.id}").sample(range(len(negatives)), limit)
-        negatives = [negatives[place] for place in sorted(drawn)]
-    negatives = negatives[:limit]
+    negatives = negatives[: settings.negatives]
     row: dict[str, Any] = {"query": query.text, "positives": [texts[name] for name in positives]}
     if negatives:
         row["negatives"] = [texts[name] for name in negatives]

@@ -9,7 +9,12 @@ import os
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.anonymize.step import ANONYMIZE, IDENTIFIERS_KEY, Anonymise
+from medteb_mteb.curation.anonymize.step import (
+    ANONYMIZE,
+    IDENTIFIERS_KEY,
+    Anonymise,
+    AnonymizeSettings,
+)
 from medteb_mteb.curation.anonymize.surrogates import salt_for
 from medteb_mteb.curation.files import Text, read_texts
 from medteb_mteb.curation.files import run_step as run_work
@@ -156,14 +161,13 @@ def test_a_killed_step_resumes_to_the_same_bytes(tmp_path):
     rows = [{"text": f"患者王秀兰，电话1381234567{number % 10}，第{number % 3}天"} for number in range(20)]
     source = write(tmp_path / "r.jsonl", rows)
     salt = b"0" * 32
-    run_work(Anonymise(mode="surrogate", salt=salt), source, tmp_path / "whole", shard=3)
+    whole, cut = (AnonymizeSettings(**{"in": source}, out=tmp_path / name) for name in ("whole", "killed"))
+    run_work(Anonymise(mode="surrogate", salt=salt), whole, 3)
     killed = multiprocessing.get_context("fork").Process(
-        target=run_work,
-        args=(Dies(mode="surrogate", salt=salt), source, tmp_path / "killed"),
-        kwargs={"shard": 3},
+        target=run_work, args=(Dies(mode="surrogate", salt=salt), cut, 3)
     )
     killed.start()
     killed.join()
     assert killed.exitcode == 9
-    run_work(Anonymise(mode="surrogate", salt=salt), source, tmp_path / "killed", shard=3)
+    run_work(Anonymise(mode="surrogate", salt=salt), cut, 3)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")

@@ -148,8 +148,6 @@ def test_training_queries_do_not_come_back_in_the_test(make, tmp_path):
     given = {"test": 10, "against": (str(write(tmp_path / "triples.jsonl", rows)),)}
     assert make("a", small=True, **given)[1]["editions"]["MedTEBRetrieval"]["queries"] == 9
     assert make("b", leaks="keep", **given)[1]["editions"]["MedTEBRetrieval"]["queries"] == 10
-    with pytest.raises(MarError, match=r"1 test queries are near-duplicates .*得了感冒应该吃什么药好呢"):
-        make("c", leaks="fail", **given)
 
 
 def test_queries_of_other_tests_are_not_trained_on(make, tmp_path):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.files import Text, read_texts, run_step
+from medteb_mteb.curation.files import Text, TextsSettings, read_texts, run_step
 
 ROWS = [
     {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
@@ -106,7 +106,7 @@ def test_other_columns_become_json(tmp_path):
 
 CHILD = """
 import os, sys
-from medteb_mteb.curation.files import Dropped, run_step
+from medteb_mteb.curation.files import Dropped, TextsSettings, run_step
 
 class Work:
     name = "work"
@@ -125,7 +125,7 @@ class Work:
             self.seen += [] if drop else [text.id]
             yield Dropped(text, "third", str(len(self.seen))) if drop else text
 
-run_step(Work(), sys.argv[1], sys.argv[2], shard=30)
+run_step(Work(), TextsSettings(**{"in": sys.argv[1]}, out=sys.argv[2]), 30)
 """
 
 
@@ -153,7 +153,8 @@ def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
             return texts
 
     source = jsonl(tmp_path / "t.jsonl", [{"text": "一二三"}, {"text": "一二三"}, {"text": "四"}])
-    counts = run_step(Keep(), source, tmp_path / "out", sources={"site": "mit"})
+    settings = TextsSettings(**{"in": source}, out=tmp_path / "out", sources={"site": "mit"})
+    counts = run_step(Keep(), settings)
     assert (counts.rows, counts.tokens) == (2, 4)
     assert counts.details == {"read": 3, "kept": 2, "dropped": {"repeated": 1}}
     assert counts.provenance == {"sources": [{"name": "site", "licence": "mit"}]}

@@ -64,21 +64,6 @@ def test_a_majority_decides_and_ties_are_discarded():
     assert labels(consensus(given, ConsensusRule(rule="majority", incomplete=True)))["c"] == "tie"
 
 
-def test_weights_decide_and_equal_ones_are_the_majority():
-    given = judged(a="SDD", b="SSD", c="DDD")
-    assert labels(consensus(given, ConsensusRule(rule="weighted", weights={"judge-0": 3}))) == {
-        "a": 1,
-        "b": 1,
-        "c": 0,
-    }
-    assert labels(consensus(given, ConsensusRule(rule="weighted"))) == labels(
-        consensus(given, ConsensusRule(rule="majority"))
-    )
-    # 4 of 5 is the share of b's judges, and the rule requires more.
-    strict = ConsensusRule(rule="weighted", weights={"judge-0": 3}, share=0.8)
-    assert labels(consensus(given, strict)) == {"a": "tie", "b": "tie", "c": 0}
-
-
 def test_graded_keeps_the_mean_and_discards_what_is_far_apart():
     given = judged(a="SSA", b="AAA", c="AAB", d="ABB", e="BBC", f="SSB")
     assert labels(consensus(given, ConsensusRule(rule="graded"))) == {
@@ -101,10 +86,6 @@ def test_a_rule_may_use_only_some_judges():
     "settings",
     [
         {"rule": "mean"},
-        {"weights": {"a": 1}},
-        {"rule": "weighted", "weights": {"a": -1}},
-        {"rule": "weighted", "share": 0.2},
-        {"rule": "weighted", "share": 1.0},
         {"only": ("a", "b", "a")},
         {"worst_positive": "X"},
     ],
@@ -112,13 +93,6 @@ def test_a_rule_may_use_only_some_judges():
 def test_impossible_rules_are_refused(settings):
     with pytest.raises(ValidationError):
         ConsensusRule(**settings)
-
-
-def test_a_judge_may_weigh_less_than_one_or_nothing():
-    given = judged(a="SD", b="DS")
-    for weight in (0.0, 0.5):
-        rule = ConsensusRule(rule="weighted", weights={"judge-0": weight, "judge-1": 1.0}, share=0.5)
-        assert labels(consensus(given, rule)) == {"a": 0, "b": 1}
 
 
 ROW = '{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "S"}'

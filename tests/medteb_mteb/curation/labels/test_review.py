@@ -188,17 +188,3 @@ def test_the_step_draws_a_sheet_and_later_compares_filled_in_copies(options, tmp
     (tmp_path / "review" / "sheet.csv").write_bytes(copies[0].read_bytes())
     with pytest.raises(MarError, match="changed by hand"):
         perform(REVIEW, ReviewSettings(**options, seed=1))
-
-
-def test_a_sheet_of_an_edition_also_has_its_disputed_pairs(tmp_path, write_retrieval_folder):
-    folder = write_retrieval_folder(tmp_path / "edition")
-    (folder / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\nq0\td1\t0\n")
-    (folder / "disputed.tsv").write_text("query-id\tcorpus-id\nq0\td2\n")
-    settings = ReviewSettings(labels=folder, out=tmp_path / "review", minimum=1, disputed=True)
-    record, _ = perform(REVIEW, settings)
-    assert record["counts"]["details"]["drawn"] == {"disputed": 1, "negative": 1, "positive": 3}
-
-
-def test_labels_without_texts_are_refused(options):
-    with pytest.raises(MarError, match="Give the queries and documents"):
-        perform(REVIEW, ReviewSettings(**{**options, "queries": None}))

@@ -51,17 +51,6 @@ def test_pools_become_triples_that_mar_reads(given, tmp_path, rows_of, sort, mak
     assert [triple.query for triple in source.triples] == [row["query"] for row in rows]
 
 
-def test_negatives_can_be_drawn(tmp_path, rows_of, sort, make):
-    with serving(sort) as url:
-        make(url, "a", negatives=3, choose="random")
-        make(url, "b", negatives=3, choose="random")
-    rows = rows_of(tmp_path / "a/triples.jsonl")
-    assert rows == rows_of(tmp_path / "b/triples.jsonl")
-    places = Counter(tuple(row["negative-ids"]) for row in rows)
-    assert len(places) > 12
-    assert all(len(set(names)) == 3 for names in places)
-
-
 def test_dropped_rows_have_a_reason(given, tmp_path, write, rows_of, sort, make):
     queries = [
         *rows_of(given["queries"]),
