@@ -260,7 +260,8 @@ def _make(task: EnglishTask) -> type[SnapshotTask]:
         sample_creation="found",
         is_public=False,
     )
-    return make_task(of, _BASES[task.type], of=task, needs=task.needs)
+    made: type[SnapshotTask] = make_task(of, _BASES[task.type], of=task, needs=task.needs)
+    return made
 
 
 ENGLISH_TASKS = tuple(_make(task) for task in english_tasks().values())

@@ -377,7 +377,8 @@ def _published(name: str, hub: str, split: str, row: Mapping[str, Any], variant:
         **{key: getattr(source, key) for key in same},
     )
     size = (row["queries"], row["documents"])
-    return make_task(of, NanoTask, set_name=name, split=split, variant=variant, size=size)
+    made: type[NanoTask] = make_task(of, NanoTask, set_name=name, split=split, variant=variant, size=size)
+    return made
 
 
 NANO_TASKS = tuple(

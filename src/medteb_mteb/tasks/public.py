@@ -80,7 +80,7 @@ def _edition_task(name: str, fields: Mapping[str, Any]) -> type[EditionTask]:
         name, f"medteb/{name}", "no-edition", "medteb", eval_langs=["cmn-Hans"], reference=_PAPER, **fields
     )
     base: Any = AbsTaskSTS if of.type == "STS" else JudgedRetrieval
-    made = make_task(of, EditionTask, base, base_metadata=of)
+    made: type[EditionTask] = make_task(of, EditionTask, base, base_metadata=of)
     # mteb lists and filters classes, so the class shows the active edition at import.
     made.metadata = made().metadata
     return made
@@ -162,7 +162,8 @@ def _cmirb_task(row: Mapping[str, Any]) -> type[CMIRBTask]:
         adapted_from=[row["adapted_from"]] if row["adapted_from"] else None,
         contributed_by="CMIRB",
     )
-    return make_task(of, CMIRBTask, size=(row["queries"], row["documents"]))
+    made: type[CMIRBTask] = make_task(of, CMIRBTask, size=(row["queries"], row["documents"]))
+    return made
 
 
 CMIRB_TASKS = tuple(_cmirb_task(row) for row in table("cmirb")["sets"])
@@ -221,9 +222,10 @@ def _built_task(name: str, row: Mapping[str, Any]) -> type[BuiltTask]:
     }
     of = metadata(name, f"medteb/{name}", NOT_BUILT, *row.get("citations", ["bmretriever"]), **fields)
     size = tuple(row["size"]) if "size" in row else None
-    return make_task(
+    made: type[BuiltTask] = make_task(
         of, BuiltTask, sources=row["sources"], built_size=size, needs=row.get("needs", "network")
     )
+    return made
 
 
 BUILT_TASKS = tuple(_built_task(name, row) for name, row in table("built").items())
