@@ -11,9 +11,9 @@ from mar_st.errors import MarError
 from mar_st.options import Argument, Settings, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-__all__ = ["LeakageSettings", "as_text", "leakage", "overlap"]
+__all__ = ["LeakageSettings", "as_text", "leakage"]
 
 
 class LeakageSettings(Settings):
@@ -35,6 +35,7 @@ def leakage(settings: LeakageSettings) -> dict[str, Any]:
 
     Only documents that are relevant to a test query are searched for.
     """
+    from medteb_mteb.curation.texts.split import overlap  # lazy: numpy
     from medteb_mteb.curation.training import training_texts  # lazy: numpy
     from medteb_mteb.folders import read_folder  # lazy: mteb
 
@@ -49,41 +50,6 @@ def leakage(settings: LeakageSettings) -> dict[str, Any]:
         [text for path in settings.training for text in training_texts(path)],
         settings.threshold,
     )
-
-
-def overlap(
-    queries: Sequence[str], documents: Sequence[str], training: Sequence[str], threshold: float = 0.6
-) -> dict[str, Any]:
-    """Return the overlap of a test with the texts of a training set.
-
-    Args:
-        queries: Queries of the test.
-        documents: Relevant documents of the test.
-        training: All texts of the training set.
-        threshold: Minimum similarity of near-duplicates, see `medteb_mteb.curation.texts.split`.
-
-    Returns:
-        Numbers of `queries`, of those `equal` to a training text after normalisation, of those with a `near`
-        duplicate (equal ones included), of `documents`, and of `equal_documents`; `examples`: at most ten
-        pairs of a query and its nearest training text.
-    """
-    from mar_st.text.normalisation import normalise  # lazy: start-up
-    from medteb_mteb.curation.texts.split import near_duplicates  # lazy: numpy
-
-    texts = list(dict.fromkeys(training))
-    known = {normalise(text) for text in texts}
-    nearest: dict[int, tuple[float, int]] = {}
-    for row, other, similarity in near_duplicates(queries, texts, threshold=threshold):
-        nearest[row] = max(nearest.get(row, (0.0, 0)), (similarity, other), key=lambda one: one[0])
-    pairs = sorted((-similarity, row, other) for row, (similarity, other) in nearest.items())
-    return {
-        "queries": len(queries),
-        "equal": sum(normalise(text) in known for text in queries),
-        "near": len(nearest),
-        "documents": len(documents),
-        "equal_documents": sum(normalise(text) in known for text in documents),
-        "examples": [(queries[row], texts[other]) for _, row, other in pairs[:10]],
-    }
 
 
 def as_text(report: Mapping[str, Any]) -> str:

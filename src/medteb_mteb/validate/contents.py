@@ -11,8 +11,8 @@ from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.labels.intervals import smallest_difference
-from medteb_mteb.curation.texts.leakage import leakage
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
+from medteb_mteb.curation.texts.split import overlap
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
 from medteb_mteb.report.page import Finding
@@ -163,20 +163,20 @@ def leaks(material: Material) -> Finding:
         return Finding(title, "not known", "no training sets were given (--against)")
     relevant = {name for row in material.qrels.values() for name in row}
     documents = [_full(row) for row in material.data.corpus if row["id"] in relevant]
-    overlap = leakage([row["text"] for row in material.data.queries], documents, material.training)
+    found = overlap([row["text"] for row in material.data.queries], documents, material.training)
     numbers: dict[str, int | float | str | None] = {
         "training texts": len(material.training),
-        "queries equal to a training text": overlap.equal,
-        "queries near a training text": overlap.near,
-        "relevant documents in training": overlap.equal_documents,
+        "queries equal to a training text": found["equal"],
+        "queries near a training text": found["near"],
+        "relevant documents in training": found["equal_documents"],
     }
-    if overlap.near:
-        near = f"{overlap.near} of {overlap.queries} queries"
+    if found["near"]:
+        near = f"{found['near']} of {found['queries']} queries"
         return Finding(title, "fail", f"{near} are near-duplicates of training texts; take them out", numbers)
-    if overlap.equal_documents:
-        reason = f"no query, but {overlap.equal_documents} of {overlap.documents} relevant documents are"
+    if found["equal_documents"]:
+        reason = f"no query, but {found['equal_documents']} of {found['documents']} relevant documents are"
         return Finding(title, "warning", f"{reason} training texts", numbers)
-    reason = f"none of {overlap.queries} queries and {overlap.documents} relevant documents is among them"
+    reason = f"none of {found['queries']} queries and {found['documents']} relevant documents is among them"
     return Finding(title, "ok", reason, numbers)
 
 

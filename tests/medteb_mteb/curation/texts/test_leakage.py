@@ -1,8 +1,8 @@
-"""`medteb leakage`."""
+"""Overlap of a test with training data."""
 
 from __future__ import annotations
 
-from medteb_mteb.commands.leakage import overlap
+from medteb_mteb.curation.texts.split import overlap
 
 
 def test_leaks_are_counted_equal_and_near():
