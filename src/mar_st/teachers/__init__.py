@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mar_st.teachers.cross_encoder import CrossEncoderTeacher
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
-from mar_st.teachers.model import ModelTeacher, RoleEncoding
+from mar_st.teachers.model import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 from mar_st.teachers.store import TeacherStore, store_root
 from mar_st.teachers.vectors import Vectors, text_keys
 
