@@ -35,7 +35,7 @@ def export_lookup(settings: ExportSettings) -> LookupListing:
             `out` may not be replaced.
     """
     precision: Any = settings.weight_format[0]
-    asked = [settings.format, settings.weight_format]
+    asked: list[Any] = [settings.format, settings.weight_format]
     if [len(one) for one in asked] != [1, 1] or precision not in TABLE_DTYPES:
         raise MarError(
             "A lookup encoder is exported in the format numpy alone, in one weight format of "

@@ -73,7 +73,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             self.aliases += 1
             if self.aliases > _MAX_ALIASES:
-                mark = self.peek_event().start_mark
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
                 raise yaml.constructor.ConstructorError(None, None, f"more than {_MAX_ALIASES} aliases", mark)
         return super().compose_node(parent, index)
 

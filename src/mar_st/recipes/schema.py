@@ -125,7 +125,7 @@ class Recipe(Strict):
             raise ValueError("give a 'query' backbone, a 'document' backbone, or both")
         for stage in self.stages:
             joins = isinstance(stage, AlignStage | JointStage)
-            needed = {"query", "document"} if joins else {stage.side}
+            needed = {"query", "document"} if joins else {stage.side}  # type: ignore[union-attr]
             if isinstance(stage, DistillStage) and stage.teacher_source is None:
                 if stage.teacher == stage.side:
                     raise ValueError(f"stage {stage.name}: the teacher is the student itself")

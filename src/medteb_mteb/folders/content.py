@@ -344,7 +344,7 @@ def _pairs(file: Path, problems: Problems) -> Iterator[tuple[str, str, bool]]:
             }
             problems.add(place, "pair", f"expected two ids{wanted.get(column, '')}")
         elif column == "grade":
-            yield query, document, value in _POSITIVE_LETTERS
+            yield query, document, str(value) in _POSITIVE_LETTERS
         elif score is not None and score >= 0:
             yield query, document, score > 0
 

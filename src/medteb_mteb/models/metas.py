@@ -73,10 +73,11 @@ def load_local(name: str, revision: str | None = None, **kwargs: Any) -> MAREnco
     """
     del revision
     try:
-        folder = model_folder(name)
+        folder: Any = model_folder(name)
     except MarError as error:
         raise ModelError(str(error)) from error
-    return load_folder(folder, **kwargs)
+    encoder: MAREncoder = load_folder(folder, **kwargs)
+    return encoder
 
 
 def load_large(
@@ -99,7 +100,8 @@ def load_large(
     del revision
     short = name.split("/")[1]
     if folder := trained_folder(short):
-        return load_folder(folder, device=device, embed_dim=embed_dim, **kwargs)
+        encoder: MAREncoder = load_folder(folder, device=device, embed_dim=embed_dim, **kwargs)
+        return encoder
     repository, root = PUBLISHED_MODELS[short], home()
     copy = root / repository.split("/")[1] if root else None
     source = str(copy) if copy is not None and copy.is_dir() else repository
