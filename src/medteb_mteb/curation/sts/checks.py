@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.texts.terms import Terms
 
-__all__ = ["REASONS", "check", "is_question"]
+__all__ = ["check", "is_question"]
 
 #: Marks of a question without a question mark. Words that also occur in statements are left out where the
 #: statement is the likelier reading: 没什么, 不怎么.
@@ -25,16 +25,6 @@ _ASKING = re.compile(
     r"[吗呢]|(?<![没无])什么|(?<![没不])怎么|怎样|如何|为何|哪|谁|几[天次个周月年岁点号]|多[少久大长高远快]|"
     r"是否|能否|可否|有无|有没有|(.)[不没]\1|(?<!不)要不要|什么时候|何时|啥|咋"
 )
-#: Why a rewrite is dropped, in the order of the checks.
-REASONS = {
-    "instruction": "it looks as if it wanted to instruct a model",
-    "no-question": "it is not one complete question on one line",
-    "term-missing": "it does not use the term that it has to",
-    "other-term": "it uses the term that it must not",
-    "length": "the positive is longer or shorter than allowed",
-    "unchanged": "it is the query, or a negative is the query but for the term",
-    "contradiction": "a negative is the positive but for the term; both are dropped",
-}
 
 
 def check(
@@ -49,7 +39,14 @@ def check(
         tolerance: Share of the query's length by which that of the positive may differ.
 
     Returns:
-        Key of `REASONS` by kind; valid kinds are missing.
+        Reason by kind; valid kinds are missing. In the order of the checks:
+        `instruction`: it looks as if it wanted to instruct a model.
+        `no-question`: it is not one complete question on one line.
+        `term-missing`: it does not use the term that it has to.
+        `other-term`: it uses the term that it must not.
+        `length`: the positive is longer or shorter than allowed.
+        `unchanged`: it is the query, or a negative is the query but for the term.
+        `contradiction`: a negative is the positive but for the term; both are dropped.
     """
     reasons = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
     shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}

@@ -101,14 +101,13 @@ def copied(text: str, document: str, language: Language) -> bool:
 class SeenTexts:
     """Short texts, compared with later ones to find near-duplicates."""
 
-    def __init__(self, threshold: float = NEAR_DUPLICATE_SIMILARITY) -> None:
-        self._threshold = threshold
+    def __init__(self) -> None:
         self._grams: list[tuple[str, frozenset[str]]] = []
 
     def near(self, text: str) -> str:
         """Return the first of the added texts that is nearly the same as `text`; empty if there is none."""
         grams = shingles(text, 2)
-        return next((known for known, g in self._grams if jaccard(grams, g) >= self._threshold), "")
+        return next((known for known, g in self._grams if jaccard(grams, g) >= NEAR_DUPLICATE_SIMILARITY), "")
 
     def add(self, text: str) -> None:
         """Remember a text."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.sts.checks import REASONS, check
+from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.select import Dictionary, DictionaryEntry, SwappedQuery
 
 GOOD = {
@@ -47,7 +47,6 @@ def test_good_rewrites_are_accepted():
 )
 def test_bad_rewrites_are_rejected_with_the_reason(kind, text, reason):
     assert checked({kind: text}) == {kind: reason}
-    assert reason in REASONS
 
 
 def test_only_positives_have_a_length():
