@@ -95,7 +95,7 @@ def _widths(recipe: Recipe, shapes: dict[Side, Shape]) -> dict[int, int]:
 
 def _backbone(side: Side, backbone: Backbone, shape: Shape, widths: dict[int, int]) -> dict[str, Any]:
     content = backbone.model_dump()
-    content |= {"max_length": min(backbone.max_length, MAX_LENGTH), "attn_implementation": None}
+    content["max_length"] = min(backbone.max_length, MAX_LENGTH)
     if backbone.projection is not None:
         content["projection"] = widths[backbone.projection]
     if backbone.layers_of_document is not None:

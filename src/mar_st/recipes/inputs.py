@@ -94,9 +94,6 @@ class Backbone(Strict):
         lt=1,
         description="probability of every dropout of the encoder while it trains; default: as it is stored",
     )
-    attn_implementation: (
-        Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"] | None
-    ) = Field(default=None, description="attention of transformers; default: its own choice")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

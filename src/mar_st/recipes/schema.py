@@ -71,11 +71,6 @@ class Recipe(Strict):
         "instructions for bfloat16 computes in float32",
     )
     compile: bool = Field(default=False, description="training with torch.compile")
-    workers: int | None = Field(
-        default=None,
-        ge=0,
-        description="processes per device that tokenise ahead; default: 4 on a GPU, 0 on a CPU",
-    )
     storage_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         default=None, description="dtype of the finished model's weights; default: as they were trained"
     )

@@ -42,7 +42,6 @@ class _Stage(Strict):
         default=0.05, ge=0, lt=1, description="share of the steps in which the learning rate rises"
     )
     weight_decay: float = Field(default=0.0, ge=0, description="weight decay of AdamW")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="norm to which gradients are clipped")
     batches: Literal["one-source", "mixed"] = Field(
         default="one-source", description="origin of the rows of a batch: one data entry, or several"
     )
@@ -129,7 +128,6 @@ class Mining(Strict):
     Ranks count from 1, over the documents of a data entry that are not a known positive of the query.
     """
 
-    range_min: int = Field(default=0, ge=0, description="number of best-ranked candidates that are skipped")
     range_max: int = Field(default=100, gt=0, description="last rank of a candidate")
     relative_margin: float | None = Field(
         default=None,
@@ -157,10 +155,10 @@ class ContrastiveStage(_Contrastive, _Tuning):
             raise ValueError(f"a learnable temperature starts from 0.001 to 1; got {self.temperature}")
         if self.mine is None:
             return self
-        if not self.negatives or self.mine.range_max - self.mine.range_min < self.negatives:
+        if not self.negatives or self.mine.range_max < self.negatives:
             raise ValueError(
-                f"mine chooses 'negatives' hard negatives per query of the ranks above range_min up to "
-                f"range_max; got {self.negatives} of {self.mine.range_max - self.mine.range_min}"
+                "mine chooses 'negatives' hard negatives per query of the ranks up to range_max; got "
+                f"{self.negatives} of {self.mine.range_max}"
             )
         return self
 
@@ -228,11 +226,6 @@ class _Taught(Strict):
         "'batch' where some data have no hard negatives",
     )
     contrastive_weight: float = Field(default=1.0, ge=0, description="weight of InfoNCE on the labels")
-    teacher_temperature: float | None = Field(
-        default=None,
-        gt=0,
-        description="temperature of the teacher's scores; default: the student's; 1 for a cross-encoder",
-    )
 
     @property
     def cross_encoder(self) -> str | None:

@@ -198,7 +198,6 @@ class Sides:
                 revision=revision,
                 pooling=backbone.pooling,
                 projection=_saved_projection(backbone),
-                model_kwargs=_loading(backbone),
             )
         if backbone.dropout is not None:
             set_dropout(modules[0].model, backbone.dropout)
@@ -228,7 +227,6 @@ class Sides:
                 "query",
                 max_length=backbone.max_length,
                 pooling=backbone.pooling or modules[1].pooling_mode,
-                model_kwargs=_loading(backbone),
             )
         if isinstance(modules[0], BigramTransformer):
             loaded[0] = BigramTransformer.of(loaded[0], modules[0].bigrams)
@@ -286,7 +284,7 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
     """Return one side of the model that a stage saved."""
     types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
     if types[0].endswith(".Router"):
-        mar = MAR.from_pretrained(folder, routes=role, model_kwargs=_loading(backbone))
+        mar = MAR.from_pretrained(folder, routes=role)
         return [
             module
             for module in mar.route_modules(role)
@@ -298,11 +296,4 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
         max_length=backbone.max_length,
         pooling=backbone.pooling,
         projection=backbone.projection if any(kind.endswith(".Dense") for kind in types) else None,
-        model_kwargs=_loading(backbone),
     )
-
-
-def _loading(backbone: Backbone) -> dict[str, Any]:
-    """Return the arguments for transformers when an encoder is loaded."""
-    attention = backbone.attn_implementation
-    return {} if attention is None else {"attn_implementation": attention}

@@ -43,7 +43,7 @@ from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.models import Sides, check_models
 from mar_st.stages.align import train_align
-from mar_st.stages.columns import teacher_vectors
+from mar_st.stages.columns import encoder_teacher
 from mar_st.stages.contrastive import train_contrastive, train_distill, train_joint
 from mar_st.stages.retromae import train_retromae
 from mar_st.stages.trainer import StageSettings
@@ -102,7 +102,6 @@ def train(
     stages: str | Path | None = None,
     store: str | Path | None = None,
     read: Callable[[Data, int], Source] = read_source,
-    callbacks: Sequence[Any] = (),
     report_to: Sequence[str] = (),
     memory_check: bool = True,
 ) -> Path:
@@ -120,8 +119,6 @@ def train(
             run folder itself, as `out/01-NAME`.
         store: Folder of teacher vectors; default `$MAR_STORE`, or else `teacher-store` beside the run folder.
         read: Reads a data entry with a seed.
-        callbacks: transformers callbacks, instances or classes; every stage has its own trainer, which calls
-            them.
         report_to: Trackers that transformers reports to: `wandb`, `tensorboard`, ...; each stage becomes a
             run there, called `RUN/STAGE`.
         memory_check: Refuse stages that do not fit the GPU, see `mar_st.planning.plan.check_memory`.
@@ -148,7 +145,6 @@ def train(
         save_steps=save_steps,
         shared=Path(shared) if shared else None,
         vectors=Path(store) if store else None,
-        callbacks=tuple(callbacks),
         report_to=tuple(report_to),
     )
     with locked(run.out) if run.processes.main else nullcontext():
@@ -178,7 +174,6 @@ class RecipeRun:
     save_steps: int = 200
     shared: Path | None = None
     vectors: Path | None = None
-    callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
@@ -292,9 +287,7 @@ class RecipeRun:
             self.sides.precision,
             self.save_steps,
             recipe.evaluation,
-            workers=recipe.workers,
             compile=recipe.compile,
-            callbacks=self.callbacks,
             report_to=self.report_to,
             store=self.vectors or store_root(self.out),
         )
@@ -346,14 +339,13 @@ class RecipeRun:
         entry, options = source.entry, stage.mine
         assert options is not None  # noqa: S101 -- the caller has checked
         autocast = settings.precision == "bf16"
-        asked = teacher_vectors(model.eval(), settings.teacher_store(), entry, autocast=autocast)
+        teacher = encoder_teacher(model.eval(), settings.teacher_store(), entry, autocast=autocast)
         result = mine(
-            [Dense(asked.teacher, symmetric=entry.symmetric)],
+            [Dense(teacher, symmetric=entry.symmetric)],
             source.triples,
             rules=Rules(
                 num_negatives=stage.negatives or 0,
                 top=options.range_max,
-                range_min=options.range_min,
                 range_max=options.range_max,
                 relative_margin=options.relative_margin,
                 seed=settings.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -261,7 +262,7 @@ def taught(
 
     Vectors and scores are computed before the first step and kept in a store beside the run folder (or in
     `$MAR_STORE`), where a resumed run and other runs find them. The labels of a bi-encoder are vectors of all
-    texts, encoded with its own prompts (see `teacher_vectors`); those of a cross-encoder are its logits of
+    texts, encoded with its own prompts (see `encoder_teacher`); those of a cross-encoder are its logits of
     each query with its own documents.
 
     Args:
@@ -292,9 +293,15 @@ def taught(
             name: "query" if entry.symmetric or name == "query" else "document"
             for name in columns.column_names
         }
-        asked = teacher_vectors(encoder, store, entry, autocast=settings.precision == "bf16")
-        result[entry.name] = with_vectors(columns, roles, asked.vectors, read=read)
+        own = encoder_teacher(encoder, store, entry, autocast=settings.precision == "bf16")
+        result[entry.name] = with_vectors(columns, roles, partial(_scoring, own), read=read)
     return result
+
+
+def _scoring(teacher: ModelTeacher, texts: Sequence[str], role: Side) -> Vectors:
+    """Return the vectors of texts whose dot product is the teacher's score."""
+    normalised = teacher.model.similarity_fn_name == "cosine"
+    return teacher.vectors(texts, role).cut(None, normalised=normalised)
 
 
 def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> Literal["group", "batch"]:
@@ -305,21 +312,9 @@ def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> L
     return "batch" if any(len(names) < 3 for names in texts) else "group"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A teacher with the prompts of a data entry; the dot product of its vectors is its score."""
-
-    teacher: ModelTeacher
-    unit: bool
-
-    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Return the vectors of texts, of length 1 for a teacher that scores by cosine."""
-        return self.teacher.vectors(texts, role).cut(None, normalised=self.unit)
-
-
-def teacher_vectors(
+def encoder_teacher(
     teacher: SentenceTransformer, store: TeacherStore, entry: Data, *, autocast: bool = False
-) -> Asked:
+) -> ModelTeacher:
     """Return the teacher with its prompts for the texts of a data entry.
 
     A query gets the teacher's prompt with the name that the entry gives, else the prompt `query`; a document
@@ -338,6 +333,4 @@ def teacher_vectors(
         "query": RoleEncoding("query", query),
         "document": RoleEncoding("document", document),
     }
-    return Asked(
-        ModelTeacher(teacher, store, asks, autocast=autocast), teacher.similarity_fn_name == "cosine"
-    )
+    return ModelTeacher(teacher, store, asks, autocast=autocast)

@@ -214,10 +214,9 @@ def _loss(
     if not getattr(stage, "kl_weight", 0.0):
         return AsymInfoNCELoss(model, **options)
 
-    default = 1.0 if stage.cross_encoder is not None else None  # logits of a cross-encoder
     return ScoreDistillLoss(
         model,
-        teacher_temperature=stage.teacher_temperature or default,
+        teacher_temperature=1.0 if stage.cross_encoder is not None else None,  # logits
         kl_weight=stage.kl_weight,
         contrastive_weight=stage.contrastive_weight,
         kl_scope=kl_scope(stage, data),

@@ -55,21 +55,13 @@ def compiled(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
         # Not Module.compile(): it does not compile the method `forward`, which sentence-transformers calls.
         encoder.forward = torch.compile(encoder.forward, dynamic=True)
     try:
-        with _room_for_variants() if encoders else nullcontext():
+        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS) if encoders else nullcontext():
             yield
     finally:
         for encoder, attention in zip(encoders, before, strict=True):
             del encoder.forward
             if on_cpu:
                 encoder.set_attn_implementation(attention)
-
-
-@contextmanager
-def _room_for_variants() -> Iterator[None]:
-    from torch._dynamo import config  # lazy: torch._dynamo
-
-    with config.patch(recompile_limit=max(config.recompile_limit, MAX_VARIANTS)):
-        yield
 
 
 @contextmanager

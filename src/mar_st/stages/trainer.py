@@ -51,7 +51,7 @@ SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_
 #: Steps between two records, and between two returns of freed memory to the system.
 LOGGING_STEPS, TRIM_STEPS = 20, 100
 
-#: Processes that tokenise for one GPU.
+#: Processes that read and tokenise ahead for one GPU; on a CPU this is done between the steps.
 GPU_WORKERS = 4
 
 #: Trained parameters, in a checkpoint; prefix of the loss's parameters while DeepSpeed holds them.
@@ -71,9 +71,7 @@ class StageSettings:
         precision: `fp32`, or `bf16` for autocast.
         save_steps: Steps between checkpoints.
         evaluation: Retrieval on a development set while training.
-        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` is automatic.
         compile: Compile the encoders with `torch.compile`.
-        callbacks: transformers callbacks of the caller, for every stage.
         report_to: Trackers that transformers reports to (`wandb`, `tensorboard`, ...).
         store: Folder of teacher vectors; default `$MAR_STORE`, else `teacher-store` beside the run folder.
     """
@@ -83,9 +81,7 @@ class StageSettings:
     precision: str = "fp32"
     save_steps: int = 200
     evaluation: Evaluation | None = None
-    workers: int | None = None
     compile: bool = False
-    callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
     store: Path | None = None
 
@@ -424,7 +420,7 @@ def fit(
         data_collator=StageCollator(
             model.preprocess, router_mapping=router_mapping, prompts=prompts, mixed=mixed, dropout=dropout
         ),
-        callbacks=[_Records(settings.folder / METRICS_FILE, on_cpu=arguments.use_cpu), *settings.callbacks],
+        callbacks=[_Records(settings.folder / METRICS_FILE, on_cpu=arguments.use_cpu)],
     )
     _train(trainer, stage, settings)
 
@@ -444,7 +440,6 @@ def _arguments(
     launch.check(stage)
     evaluation, on_cpu = settings.evaluation, device.type == "cpu"
     best = evaluation is not None and evaluation.keep == "best"
-    workers = (0 if on_cpu else GPU_WORKERS) if settings.workers is None else settings.workers
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(settings.folder / "checkpoints"),
         num_train_epochs=stage.epochs,
@@ -455,13 +450,12 @@ def _arguments(
         warmup_steps=stage.warmup_ratio,
         lr_scheduler_type=SCHEDULES[stage.schedule],
         weight_decay=stage.weight_decay,
-        max_grad_norm=stage.max_grad_norm,
         bf16=settings.precision == "bf16",
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and launch.world > 1 else None,
         seed=settings.seed,
         dataloader_drop_last=True,
-        dataloader_num_workers=workers,
+        dataloader_num_workers=0 if on_cpu else GPU_WORKERS,
         dataloader_pin_memory=not on_cpu,
         # A batch of the sampler is one optimiser step; the processes split it.
         accelerator_config={"split_batches": True},

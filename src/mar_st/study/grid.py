@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -180,6 +181,7 @@ def run_study(
     """
     from mar_st.evaluation.tasks import load_task  # lazy: torch
     from mar_st.runs.models import check_models  # lazy: torch
+    from mar_st.runs.train import train  # lazy: torch
 
     out = Path(out)
     tasks = [load_task(task) for task in study.tasks]
@@ -189,21 +191,28 @@ def run_study(
     for recipe in recipes.values():
         if recipe.seed == study.seeds[0]:
             check_models(recipe)
-    read, values, busy = _reader(), {}, 0
+    read, busy = _reader(), 0
+    values: dict[tuple[str, int], dict[str, list[float]]] = {}
+    options: dict[str, Any] = {
+        "stages": stages or out / "stages",
+        "store": out / "teacher-store",
+        "save_steps": save_steps,
+    }
     for number, (row, seed) in enumerate(study.runs, 1):
         folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))
         place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
+        told = partial(_say_at, say, place)
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):
-                model = _Model(row, recipe, folder, read)
-                options = {"stages": stages or out / "stages", "store": out / "teacher-store"}
-                values[row.name, seed] = model.values(
+                values[row.name, seed] = _values(
+                    row,
+                    recipe,
                     out / "scores" / row.name / f"{seed}.json",
                     tasks,
-                    lambda line, place=place: say(f"{place}: {line}"),
-                    save_steps=save_steps,
-                    **options,
+                    partial(train, recipe, folder, say=told, read=read, **options),  # type: ignore[arg-type]
+                    read,
+                    told,
                 )
         except Timeout:
             say(f"{place}: another process is running it")
@@ -216,54 +225,52 @@ def run_study(
     return out / "table.json"
 
 
-class _Model:
-    """One model of a study: trained if it has a recipe, and scored."""
+def _values(
+    row: StudyRow,
+    recipe: Recipe | None,
+    file: Path,
+    tasks: list[TaskData],
+    trained: Callable[[], Path],
+    read: Callable[[Data, int], Source],
+    say: Callable[[str], None],
+) -> dict[str, list[float]]:
+    """Return the value of every item of every task for one model; finished scores are read from `file`."""
+    from mar_st.evaluation.tasks import score  # lazy: torch
+    from mar_st.model.opening import open_model  # lazy: torch
 
-    def __init__(
-        self, row: StudyRow, recipe: Recipe | None, folder: Path, read: Callable[[Data, int], Source]
-    ) -> None:
-        self.row, self.recipe, self.folder, self.read = row, recipe, folder, read
+    identity = _identity(row, recipe, read)
+    kept = read_record(file) or {}
+    if kept.get("model") != identity:
+        kept = {"model": identity, "tasks": {}}
+    missing = [task for task in tasks if kept["tasks"].get(task.task.name, {}).get("data") != task.digest]
+    if missing:
+        model = open_model(str(row.model) if recipe is None else trained()).float()
+        model.prompts = {**model.prompts, **row.prompts}
+        for task in missing:
+            values = score(model, task)
+            mean = float(task.scores([values]).per_seed()[0])
+            kept["tasks"][task.task.name] = {"data": task.digest, "score": mean, "values": values}
+            say(f"{task.task.name} {task.metric} {mean:.4f}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, kept, indent=None)
+    return {task.task.name: kept["tasks"][task.task.name]["values"] for task in tasks}
 
-    def identity(self) -> str:
-        """Return a digest of everything that the scores depend on, besides the tasks."""
-        from mar_st.model.digest import model_digest  # lazy: torch
-        from mar_st.runs.lineage import stage_digests  # lazy: torch
 
-        if self.recipe is None:
-            content: Any = [model_digest(str(self.row.model)), self.row.prompts]
-        else:
-            entries = self.recipe.data
-            data = {one.name: data_digest(self.read(one, self.recipe.seed).entry) for one in entries}
-            content = [stage_digests(self.recipe, data)[-1], self.recipe.storage_dtype]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _identity(row: StudyRow, recipe: Recipe | None, read: Callable[[Data, int], Source]) -> str:
+    """Return a digest of everything that the scores of a model depend on, besides the tasks."""
+    from mar_st.model.digest import model_digest  # lazy: torch
+    from mar_st.runs.lineage import stage_digests  # lazy: torch
 
-    def values(
-        self, file: Path, tasks: list[TaskData], say: Callable[[str], None], **options: Any
-    ) -> dict[str, list[float]]:
-        """Return the value of every item of every task; those of a finished model are read from the file."""
-        from mar_st.evaluation.tasks import score  # lazy: torch
-        from mar_st.model.opening import open_model  # lazy: torch
-        from mar_st.runs.train import train  # lazy: torch
+    if recipe is None:
+        content: list[Any] = [model_digest(str(row.model)), row.prompts]
+    else:
+        data = {entry.name: data_digest(read(entry, recipe.seed).entry) for entry in recipe.data}
+        content = [stage_digests(recipe, data)[-1], recipe.storage_dtype]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-        identity = self.identity()
-        kept = read_record(file) or {}
-        if kept.get("model") != identity:
-            kept = {"model": identity, "tasks": {}}
-        missing = [task for task in tasks if kept["tasks"].get(task.task.name, {}).get("data") != task.digest]
-        if missing:
-            source: Any = self.row.model
-            if self.recipe is not None:
-                source = train(self.recipe, self.folder, read=self.read, say=say, **options)
-            model = open_model(source).float()
-            model.prompts = {**model.prompts, **self.row.prompts}
-            for task in missing:
-                values = score(model, task)
-                mean = float(task.scores([values]).per_seed()[0])
-                kept["tasks"][task.task.name] = {"data": task.digest, "score": mean, "values": values}
-                say(f"{task.task.name} {task.metric} {mean:.4f}")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(file, kept, indent=None)
-        return {task.task.name: kept["tasks"][task.task.name]["values"] for task in tasks}
+
+def _say_at(say: Callable[[str], None], place: str, line: str) -> None:
+    say(f"{place}: {line}")
 
 
 def _reader() -> Callable[[Data, int], Source]:

@@ -14,7 +14,7 @@ from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules
 from mar_st.model.opening import open_model
 from mar_st.runs.train import train
-from mar_st.stages.columns import teacher_vectors
+from mar_st.stages.columns import encoder_teacher
 from mar_st.teachers.store import TeacherStore
 from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS, silent
 
@@ -57,8 +57,8 @@ def test_a_stage_trains_on_the_negatives_that_mar_mine_finds(mining_recipe, tmp_
     before = train(mining, tmp_path / "run", until="first", say=silent)
     source = read_source(mining.data[0], mining.seed)
     rules = Rules(num_negatives=2, top=20, range_max=20, seed=mining.seed)
-    asked = teacher_vectors(open_model(before), TeacherStore(tmp_path / "store"), mining.data[0])
-    found = mine([Dense(asked.teacher)], source.triples, rules=rules)
+    teacher = encoder_teacher(open_model(before), TeacherStore(tmp_path / "store"), mining.data[0])
+    found = mine([Dense(teacher)], source.triples, rules=rules)
     assert all(triple.negatives for triple in found.triples)
 
     told = []

@@ -73,7 +73,6 @@ def fit_arguments(monkeypatch):
 
 def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
     fields = {
-        "teacher_temperature": 0.7,
         "kl_weight": 2.0,
         "kl_scope": "batch",
         "contrastive_weight": 0.5,

@@ -147,7 +147,7 @@ def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
     fit_arguments, model = _recorded_fit(monkeypatch), mar()
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     prompts = {"query": "医生", "STS": "药", "document": "你好"}
-    fields = {"kl_scope": "batch", "teacher_temperature": 0.7, "contrastive_weight": 0.5, "kl_weight": 2.0}
+    fields = {"kl_scope": "batch", "contrastive_weight": 0.5, "kl_weight": 2.0}
     alone = mar().encoder("document")
     _train(tmp_path, model, sources, prompts, lora_r=2, **fields)
     loss = fit_arguments["loss"]
