@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import __version__ as version
 from sentence_transformers.base.modules import Router
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 #: What the libraries raise for a folder with missing, damaged or unknown parts.
 _LOADING_ERRORS = (
     AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError, SafetensorError,
-    pickle.UnpicklingError,
+    StrictDataclassError, pickle.UnpicklingError,
 )  # fmt: skip
 
 #: Name of a parameter of a numbered layer, such as `encoder.layer.11.output.dense.weight`.

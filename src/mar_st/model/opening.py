@@ -93,7 +93,8 @@ def open_model(
     """
     path = model_source(source)
     if has_routes(path):
-        model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
+        with loading_of(path):
+            model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
     elif query is not None:
         raise MarError(
             f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "

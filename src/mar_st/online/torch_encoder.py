@@ -81,12 +81,14 @@ class TorchEncoder:
         import torch  # lazy: torch
         from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
+        from mar_st.model.loading import loading_of  # lazy: torch
         from mar_st.model.opening import open_model  # lazy: torch
 
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        space = space_of(source) if Path(source).is_dir() else None
+        with loading_of(source):
+            space = space_of(source) if Path(source).is_dir() else None
         name = query or "query"
         model = open_model(source, routes="query", query=query, device=device)
         return cls(
