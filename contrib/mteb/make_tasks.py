@@ -82,7 +82,7 @@ def cmirb() -> str:
 
 
 def nano(of: str, kind: str) -> str:
-    """Return the file of a Nano set: retrieval, or reranking of the hybrid candidates with their safeguards."""
+    """Return the file of a Nano set: retrieval, or reranking of the hybrid candidates and safeguards."""
     stems = [row["stem"] for row in table("nano")[of]["splits"].values()]
     classes = [task_class(f"_{of}{kind}", f"{of}{stem}{kind}") for stem in stems]
     return head(f"nano_{kind.lower()}", set=of, about=NANO[of][1]) + "".join(classes)
