@@ -125,10 +125,10 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
             )
         shape = shape.with_layers(len(kept))
     elif backbone.config is not None:
-        config = {"vocab_size": backbone.tokenizer.vocab_size, **backbone.config}
+        config = {"vocab_size": backbone.tokenizer.vocab_size, **backbone.config}  # type: ignore[union-attr]
         shape = Shape(f"random {config['model_type']}", config)
     else:
-        shape = source_shape(backbone.source, backbone.revision)
+        shape = source_shape(backbone.source, backbone.revision)  # type: ignore[arg-type]
         if backbone.vocabulary is not None:
             rows = min(backbone.vocabulary.keep, int(shape.config["vocab_size"]))
             shape = replace(shape, config={**shape.config, "vocab_size": rows})

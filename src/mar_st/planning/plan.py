@@ -329,7 +329,7 @@ class Planner:
         elif isinstance(stage, ContrastiveStage):
             teacher = stage.side if stage.mine is not None else None
         elif getattr(stage, "kl_weight", 0.0) and getattr(stage, "teacher", None) in self.shapes:
-            teacher = stage.teacher  # type: ignore[union-attr]
+            teacher = stage.teacher  # type: ignore[assignment, union-attr]
         if teacher is None:
             return 0.0
         columns = [column for _, columns in groups for column in columns]

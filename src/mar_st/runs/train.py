@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from filelock import FileLock
 from transformers import set_seed
-from transformers.integrations import get_reporting_integration_callbacks
+from transformers.integrations import get_reporting_integration_callbacks  # type: ignore[attr-defined]
 from transformers.utils import logging
 
 from mar_st.data import Source, Triples, data_digest, read_source
@@ -158,7 +158,7 @@ def _check_packages(recipe: Recipe, report_to: Sequence[str]) -> None:
     lora = any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages)
     need_packages("accelerate", *(["peft"] if lora else []), extra="train", purpose="Training")
     try:
-        for callback in get_reporting_integration_callbacks(list(report_to)):
+        for callback in get_reporting_integration_callbacks(list(report_to)):  # type: ignore[no-untyped-call]
             callback()
     except (ValueError, RuntimeError, ImportError) as error:
         raise MarError(f"report_to {', '.join(report_to)}: {one_line(error)}") from error

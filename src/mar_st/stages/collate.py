@@ -115,7 +115,7 @@ class TokenDropout:
         self.share, self.seed, self.epoch = share, seed, epoch
         first: Any = model[0]
         routes = first.sub_modules.items() if isinstance(first, Router) else [("", [first])]
-        encoders = {route: modules[0] for route, modules in routes}
+        encoders = {route: modules[0] for route, modules in routes}  # type: ignore[index]
         other = next((module for module in encoders.values() if not isinstance(module, Transformer)), None)
         if other is not None:
             raise MarError(f"token_dropout is for transformers; got {type(other).__name__}.")

@@ -131,7 +131,7 @@ class StageTrainer(SentenceTransformerTrainer):
         own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT_PREFIX)]
         trained = {f"model.{name}": p for name, p in own if p.requires_grad}
         of_model = {id(parameter) for _, parameter in own}
-        for name, parameter in self.loss.named_parameters():
+        for name, parameter in self.loss.named_parameters():  # type: ignore[attr-defined]
             if id(parameter) not in of_model:  # a loss holds the model
                 trained[f"loss.{name}"] = parameter
         return trained
@@ -167,7 +167,7 @@ class StageTrainer(SentenceTransformerTrainer):
             collate_fn=self.data_collator,
             pin_memory=self.args.dataloader_pin_memory,
             num_workers=workers,
-            **options,
+            **options,  # type: ignore[arg-type]
         )
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
@@ -198,7 +198,7 @@ class StageTrainer(SentenceTransformerTrainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """Run forward and backward, and average the gradients over the processes."""
         texts, tokens = inputs.pop(COUNTS_KEY)
-        self._texts, self._tokens = self._texts + texts, self._tokens + tokens
+        self._texts, self._tokens = self._texts + texts, self._tokens + tokens  # type: ignore[has-type]
         loss = super().training_step(model, inputs, num_items_in_batch)
         if self.accelerator.sync_gradients:
             self._average_gradients()
@@ -227,7 +227,7 @@ class StageTrainer(SentenceTransformerTrainer):
             message = torch.cat([gradient.reshape(-1).float() for gradient in bucket])
             torch.distributed.all_reduce(message)
             message /= self.args.world_size
-            for gradient, part in zip(bucket, message.split([g.numel() for g in bucket]), strict=True):
+            for gradient, part in zip(bucket, message.split([g.numel() for g in bucket]), strict=True):  # type: ignore[no-untyped-call]
                 gradient.copy_(part.view_as(gradient))
 
     # -- records and evaluations --
@@ -245,7 +245,7 @@ class StageTrainer(SentenceTransformerTrainer):
                 **{f"loss_{n}": float(total) / count for n, (total, count) in self._parts.items()},
             }
             if getattr(self.loss, "learnable_temperature", False):
-                logs["temperature"] = float(self.loss.temperature)  # type: ignore[union-attr,arg-type]
+                logs["temperature"] = float(self.loss.temperature)  # type: ignore[attr-defined]
             seconds = max(time.perf_counter() - self._since, 1e-9) / self.args.world_size
             logs |= {
                 "texts_per_second": round(self._texts / seconds, 2),

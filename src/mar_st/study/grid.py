@@ -199,7 +199,7 @@ def run_study(
         "save_steps": save_steps,
     }
     for number, (row, seed) in enumerate(study.runs, 1):
-        folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))
+        folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))  # type: ignore[assignment]
         place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
         told = partial(_say_at, say, place)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def run_study(
                     recipe,
                     out / "scores" / row.name / f"{seed}.json",
                     tasks,
-                    partial(train, recipe, folder, say=told, read=read, **options),  # type: ignore[arg-type]
+                    partial(train, recipe, folder, say=told, read=read, **options),
                     read,
                     told,
                 )

@@ -249,7 +249,7 @@ class Client:
         if estimated:
             tokens_in, tokens_out = prompt.tokens[0], tokens_of(text)
         model, fingerprint = (str(content.get(name) or "") for name in ("model", "system_fingerprint"))
-        return Answer(text, ending, int(tokens_in), int(tokens_out), estimated, model, fingerprint)
+        return Answer(text, ending, int(tokens_in), int(tokens_out), estimated, model, fingerprint)  # type: ignore[arg-type]
 
     def _status(self, status: int, code: Any, message: str, prompt: Prompt, location: str = "") -> Answer:
         """Return the outcome of an HTTP error status.
