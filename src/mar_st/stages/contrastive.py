@@ -216,7 +216,7 @@ def _loss(
 
     return ScoreDistillLoss(
         model,
-        teacher_temperature=1.0 if stage.cross_encoder is not None else None,  # logits  # type: ignore[union-attr]
+        teacher_temperature=1.0 if stage.cross_encoder is not None else None,  # type: ignore[union-attr]  # logits
         kl_weight=stage.kl_weight,  # type: ignore[union-attr]
         contrastive_weight=stage.contrastive_weight,  # type: ignore[union-attr]
         kl_scope=kl_scope(stage, data),  # type: ignore[arg-type]
