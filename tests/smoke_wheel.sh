@@ -3,6 +3,7 @@
 # usage: smoke_wheel.sh MEDTEB MAR_ZH   (VENV and FROM from the environment)
 # The dependencies are those of FROM's environment: its folder of packages comes after that of the new one.
 set -eu
+FROM=$(realpath -s "$FROM")
 wheel=$(realpath "$1")
 model=$(realpath "$2")
 venv=$(realpath -m "$VENV")
@@ -27,7 +28,7 @@ assert [t.metadata.name for t in mteb.get_benchmark("MedTEB(cmn, mini)").tasks] 
 ]
 print(mteb.get_model_meta("mar-mini").name)
 PY
-"$venv/bin/mteb" run -t MedTEBSTS -m mar-mini > run.log 2>&1 || { cat run.log; exit 1; }
+"$venv/bin/python" "$(dirname "$FROM")/mteb" run -t MedTEBSTS -m mar-mini > run.log 2>&1 || { cat run.log; exit 1; }
 find "$scratch" -name MedTEBSTS.json | grep -q . || { echo "no result was written"; exit 1; }
 "$venv/bin/python" - <<'PY'
 from importlib.util import find_spec
