@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from medteb_mteb.curation.files.records import Dropped, Text
-from medteb_mteb.curation.files.step import run_step
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates, bands, jaccard, shingles
 
 PHRASES = (
@@ -130,7 +130,7 @@ def source(tmp_path):
 CHILD = """
 import os, sys
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
-from medteb_mteb.curation.files.step import run_step
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 class Killed(NearDuplicates):
     calls = 0
     def __call__(self, texts):
@@ -138,7 +138,7 @@ class Killed(NearDuplicates):
         if Killed.calls == 4:
             os._exit(9)
         return super().__call__(texts)
-run_step(Killed(), sys.argv[1], sys.argv[2], shard=30)
+run_step(Killed(), TextsSettings(source=sys.argv[1], out=sys.argv[2]), shard=30)
 """
 
 
@@ -146,10 +146,10 @@ def test_resumed_equals_uninterrupted(source, tmp_path):
     def files(folder):
         return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
-    run_step(NearDuplicates(), source, tmp_path / "whole", shard=30)
+    run_step(NearDuplicates(), TextsSettings(source=source, out=tmp_path / "whole"), shard=30)
     child = subprocess.run(
         [sys.executable, "-c", CHILD, str(source), str(tmp_path / "out")], check=False, env=dict(os.environ)
     )
     assert child.returncode == 9
-    run_step(NearDuplicates(), source, tmp_path / "out", shard=30)
+    run_step(NearDuplicates(), TextsSettings(source=source, out=tmp_path / "out"), shard=30)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
