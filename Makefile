@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many processes, and each would otherwise compile the sources again.
 export PYTHONDONTWRITEBYTECODE =
-# Without the capture of whole workers: in one run of all tests something closed its file, and each later test failed.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs --capture=no
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
 .PHONY: run test slow fuzz lint types wheel docs format data clean
 

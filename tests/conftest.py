@@ -142,8 +142,13 @@ def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
 def pytest_configure() -> None:
     """Commands are built, and certificates read, once in this process instead of for each call."""
     import ssl
+    import sys
 
+    import absl.logging
     import typer.main
+
+    # Its handler keeps the stream of its import, pytest's own, and closes it when a server sets up logging.
+    absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
     typer.main.get_command = functools.cache(typer.main.get_command)
     ssl.create_default_context = functools.cache(ssl.create_default_context)
