@@ -40,9 +40,15 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Argument:
-    """Marks a field that is an argument on the command line: `Annotated[Path, Argument()]`."""
+    """Marks a field that is an argument on the command line: `Annotated[Path, Argument()]`.
+
+    Attributes:
+        metavar: Its name in the help; default: the field's.
+        last: It follows all other arguments, also those of subclasses of the settings.
+    """
 
     metavar: str | None = None
+    last: bool = False
 
 
 class Switch:
@@ -196,7 +202,7 @@ def command(
     """
     kinds = {
         key: Path if _has(field, FromFile) else _kind(field.annotation)
-        for key, field in model.model_fields.items()
+        for key, field in sorted(model.model_fields.items(), key=lambda item: _is_last(item[1]))
     }
     switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
 
@@ -237,6 +243,10 @@ def _given(field: FieldInfo, value: Any) -> Any:
     if wrong is not None:
         raise typer.BadParameter(f"expected KEY=VALUE, got {wrong!r}.")
     return {key.strip(): item.strip() for key, _, item in (one.partition("=") for one in value)}
+
+
+def _is_last(field: FieldInfo) -> bool:
+    return any(isinstance(mark, Argument) and mark.last for mark in field.metadata)
 
 
 def _has(field: FieldInfo, mark: type) -> bool:

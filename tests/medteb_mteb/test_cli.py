@@ -19,11 +19,11 @@ def test_the_steps_are_commands_with_the_options_of_their_settings(medteb, tmp_p
     (tmp_path / "t.jsonl").write_text(
         '{"text": "感冒应该多喝水"}\n{"text": "感冒应该多喝水。"}\n', encoding="utf-8"
     )
-    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", "--out", tmp_path / "out", "--json")
+    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", tmp_path / "out", "--json")
     assert code == 0
     report = json.loads(out)
     assert (report["rows"], report["finished before"]) == (1, False)
-    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", "--out", tmp_path / "out")
+    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", tmp_path / "out")
     assert (code, "finished before" in out) == (0, True)
 
 
@@ -41,10 +41,10 @@ def test_the_steps_are_commands_with_the_options_of_their_settings(medteb, tmp_p
         (["run", "-m", "bm25-jieba", "--data", "nowhere"], "nowhere"),
         (["edition", "show", "Nope"], "No edition of task 'Nope'"),
         (["edition", "show", "./nowhere"], "manifest.json"),
-        (["dedup", "in.jsonl", "--out", "x", "--threshold", "2"], "--threshold"),
-        (["dedup", "in.jsonl", "--out", "x"], "in.jsonl"),
+        (["dedup", "in.jsonl", "x", "--threshold", "2"], "--threshold"),
+        (["dedup", "in.jsonl", "x"], "in.jsonl"),
         (["build", "nowhere.yaml"], "nowhere.yaml"),
-        (["judge", "q", "d", "p", "--out", "x", "--judges", "nowhere.yaml"], "nowhere.yaml"),
+        (["judge", "q", "d", "p", "x", "--judges", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(medteb, tmp_path, monkeypatch, args, message):

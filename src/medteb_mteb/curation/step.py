@@ -30,7 +30,7 @@ from pydantic import BaseModel, Field
 
 from mar_st.errors import MarError
 from mar_st.files import clear, locked, read_record, write_json
-from mar_st.options import Settings, command
+from mar_st.options import Argument, Settings, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -101,7 +101,7 @@ class Model:
 class StepSettings(Settings):
     """Options of a step: base class."""
 
-    out: Annotated[Path, Runtime()] = Field(description="Folder to write.")
+    out: Annotated[Path, Argument(last=True), Runtime()] = Field(description="Folder to write.")
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,10 @@ def test_the_command_has_the_options_of_the_settings(source: Path, tmp_path: Pat
     add_step(app, STEP)
     add_step(app, Step("other", UpperSettings, upper, "texts"))
     runner = CliRunner()
-    done = runner.invoke(app, ["upper", str(source), "--out", str(tmp_path / "o"), "--suffix", "?", "--json"])
+    done = runner.invoke(app, ["upper", str(source), str(tmp_path / "o"), "--suffix", "?", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["rows"] == 2
     assert (tmp_path / "o" / "lines.txt").read_text() == "A?\nB?"
-    stopped = runner.invoke(app, ["upper", str(source), "--out", str(tmp_path / "p"), "--suffix", "stop"])
+    stopped = runner.invoke(app, ["upper", str(source), str(tmp_path / "p"), "--suffix", "stop"])
     assert stopped.exit_code == 1
-    assert runner.invoke(app, ["upper", str(source), "--out", "x", "--batch-size", "0"]).exit_code == 2
+    assert runner.invoke(app, ["upper", str(source), "x", "--batch-size", "0"]).exit_code == 2

@@ -269,7 +269,7 @@ def test_the_command_reads_the_judges_of_a_file(make_source, make_server, endpoi
     entry = {"name": "words", "model": "rule-words", "base_url": make_server(server)}
     file.write_text(yaml.safe_dump({"judges": [entry]}), encoding="utf-8")
     paths = [str(source.path(name)) for name in ("queries", "documents", "pools")]
-    out = ["--out", str(source.folder / "out"), "--judges", str(file)]
+    out = [str(source.folder / "out"), "--judges", str(file)]
     code, _, error = medteb("judge", *paths, *out)
     assert code != 0
     assert "anonym" in error
