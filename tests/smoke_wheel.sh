@@ -17,7 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 export MTEB_CACHE="$scratch/cache" MAR_CACHE="$scratch/models"
 "$venv/bin/medteb" --version
-"$venv/bin/medteb" edition list
+"$venv/bin/medteb" edition show MedTEBSTS
 "$venv/bin/mar" recipes
 "$venv/bin/python" - <<'PY'
 import mteb

@@ -26,21 +26,24 @@ command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
 command(indexes, "info", index.IndexInfo, index.index_info, show=index.described)
 
 
-command(app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes)
-command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan)
-command(app, "train", training.TrainSettings, training.run_train, show=training.show_result)
-command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result)
-command(app, "align", AlignSettings, models.align)
-command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader)
-command(app, "mine", MineSettings, models.mine, show=models.show_mined)
-command(app, "encode", EncodeCommand, encode, show=encoded)
-app.add_typer(indexes)
-command(app, "search", SearchSettings, search, show=found)
-command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed)
-command(app, "export", ExportSettings, export, show=exported)
-command(app, "serve", ServeSettings, serve)
-command(app, "info", models.InfoSettings, models.info, show=models.as_json)
-command(app, "push", models.PushSettings, models.push)
+TRAIN, SEARCH, MODEL = "Train", "Search", "Model folders"
+command(app, "train", training.TrainSettings, training.run_train, show=training.show_result, group=TRAIN)
+command(app, "align", AlignSettings, models.align, group=TRAIN)
+command(app, "mine", MineSettings, models.mine, show=models.show_mined, group=TRAIN)
+command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader, group=TRAIN)
+command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result, group=TRAIN)
+command(
+    app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes, group=TRAIN
+)
+command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan, group=TRAIN)
+command(app, "encode", EncodeCommand, encode, show=encoded, group=SEARCH)
+app.add_typer(indexes, rich_help_panel=SEARCH)
+command(app, "search", SearchSettings, search, show=found, group=SEARCH)
+command(app, "serve", ServeSettings, serve, group=SEARCH)
+command(app, "export", ExportSettings, export, show=exported, group=SEARCH)
+command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed, group=MODEL)
+command(app, "info", models.InfoSettings, models.info, show=models.as_json, group=MODEL)
+command(app, "push", models.PushSettings, models.push, group=MODEL)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mar_st.errors import MarError, os_error_message
-from mar_st.files import YamlError, parse_yaml
+from mar_st.files import YamlError, parse_yaml, printable, regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Argument", "FromFile", "Settings", "Switch", "command", "invalid", "read_yaml", "validated"]
 
 S = TypeVar("S", bound="Settings")
+_quiet = False
 
 
 class Settings(BaseModel):
@@ -87,7 +88,7 @@ def read_yaml(path: Path) -> Any:
         MarError: It cannot be read, or is not YAML.
     """
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
+        return parse_yaml(regular(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise MarError(f"{path} cannot be read ({error.strerror}).") from error
     except (YamlError, UnicodeDecodeError) as error:
@@ -113,8 +114,21 @@ def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
 
 
 def say(line: str) -> None:
-    """Print a line about the progress of a command, beside its result."""
-    typer.echo(line, err=True)
+    """Print a line about the progress of a command on stderr; nothing with `--quiet`."""
+    if not _quiet:
+        typer.echo(shown(line), err=True)
+
+
+def shown(text: str) -> str:
+    """Return a text for a terminal: characters that control it are escaped, lines and tabs stay."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def _hush() -> None:
+    """Print no progress: commands and libraries show bars on a terminal only."""
+    global _quiet
+    _quiet = True
+    sys.stderr.isatty = lambda: False  # type: ignore[method-assign]
 
 
 def application(name: str, help_text: str, *, version: bool = False) -> typer.Typer:
@@ -172,8 +186,6 @@ def run(app: typer.Typer, name: str) -> None:
             message = error.format_message()  # type: ignore[attr-defined]
         if message is None:
             raise
-        from mar_st.files import printable  # lazy: numpy
-
         print(f"{name}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
         sys.exit(2)
 
@@ -199,6 +211,9 @@ def command(
             is 1.
         show: Returns a result as text. Without it, strings are printed, and other results only with `--json`.
         group: Heading of the command in the application's help.
+
+    Called without arguments, a command that requires one prints its help. What is printed cannot control the
+    terminal.
     """
     kinds = {
         key: Path if _has(field, FromFile) else _kind(field.annotation)
@@ -206,7 +221,9 @@ def command(
     }
     switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
 
-    def called(*, json_output: bool = False, **values: Any) -> None:
+    def called(*, json_output: bool = False, quiet: bool = False, **values: Any) -> None:
+        if quiet:
+            _hush()
         fields = model.model_fields
         given = {key: _given(fields[key], value) for key, value in values.items() if value is not None}
         try:
@@ -219,18 +236,23 @@ def command(
         if json_output:
             print(json.dumps(result, ensure_ascii=False, indent=2, default=_plain))
         elif show is not None:
-            print(show(result))
+            print(shown(show(result)))
         elif isinstance(result, str):
-            print(result)
+            print(shown(result))
         if result.get("failed") if isinstance(result, dict) else getattr(result, "failed", False):
             raise typer.Exit(1)
 
     parameters = [_parameter(key, model.model_fields[key], kinds[key], switches[key]) for key in switches]
-    flag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-    parameters.append(Parameter("json_output", Parameter.KEYWORD_ONLY, default=False, annotation=flag))
+    for key, names, text in (
+        ("json_output", ("--json",), "Print the result as JSON."),
+        ("quiet", ("-q", "--quiet"), "Print no progress."),
+    ):
+        flag = Annotated[bool, typer.Option(*names, help=text)]
+        parameters.append(Parameter(key, Parameter.KEYWORD_ONLY, default=False, annotation=flag))
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, help=run.__doc__, rich_help_panel=group)(called)
+    needs_some = any(field.is_required() for field in model.model_fields.values())
+    app.command(name, help=run.__doc__, no_args_is_help=needs_some, rich_help_panel=group)(called)
 
 
 def _given(field: FieldInfo, value: Any) -> Any:

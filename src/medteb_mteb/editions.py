@@ -51,7 +51,6 @@ __all__ = [
     "data_files",
     "find_edition",
     "leads_outside",
-    "list_editions",
     "load_edition",
     "mappings",
     "packaged_root",
@@ -296,15 +295,6 @@ def find_edition(task: str) -> Edition:
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known) or 'none'}."
     where = " and ".join(map(str, roots))
     raise EditionError(f"No edition of task {task!r} in {where}. {hint} Set {DATA_VARIABLE} to add your own.")
-
-
-def list_editions() -> list[Edition]:
-    """Return the active editions, one per task, sorted by task name.
-
-    Raises:
-        EditionError: One of them has a malformed manifest, or `MEDTEB_DATA` is not a folder.
-    """
-    return [find_edition(name) for name in sorted(_task_names(_roots()))]
 
 
 def _roots() -> list[Path]:

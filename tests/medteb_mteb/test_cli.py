@@ -10,9 +10,16 @@ import pytest
 def test_the_help_lists_the_usual_commands_first(medteb):
     code, out, _ = medteb("--help")
     assert code == 0
-    names = ["run", "benchmarks", "build", "edition", "anonymize", "assemble", "round-trip"]
+    names = ["run", "build", "validate", "edition", "anonymize", "assemble", "round-trip"]
     places = [out.index(f"│ {name} ") for name in names]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["build"], ["edition"]])
+def test_without_arguments_the_help_is_printed(medteb, words):
+    code, out, err = medteb(*words)
+    assert (code, err) == (0, "")
+    assert "Usage: " in out
 
 
 def test_the_steps_are_commands_with_the_options_of_their_settings(medteb, tmp_path):

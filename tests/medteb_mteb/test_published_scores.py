@@ -8,7 +8,7 @@ from pathlib import Path
 import mteb
 import pytest
 
-from medteb_mteb.report import ResultTable, ScoreEntry
+from medteb_mteb.report.table import ResultTable, ScoreEntry
 from medteb_mteb.tasks.benchmarks import BENCHMARKS
 
 HERE = Path(__file__).parent

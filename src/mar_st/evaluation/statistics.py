@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.stats import rankdata
-from scipy.stats import t as student_t
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -178,6 +176,8 @@ def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
     gap = float(first.scores.mean() - second.scores.mean())
     if variance == 0:
         return Mixed(gap, gap, gap, 1.0 if gap == 0 else 0.0)
+    from scipy.stats import t as student_t  # lazy: scipy
+
     law = student_t(variance**2 / between if between else np.inf)
     error = math.sqrt(variance)
     half = float(law.ppf(0.975)) * error
@@ -196,6 +196,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def _correlations(values: Array, gold: Array, kind: Kind) -> Array:
     """Return the correlations of the rows of two `(rows, items)` arrays; 0 where one row is constant."""
     if kind == "spearman":
+        from scipy.stats import rankdata  # lazy: scipy
+
         values, gold = rankdata(values, axis=1), rankdata(gold, axis=1)
     values = values - values.mean(axis=1, keepdims=True)
     gold = gold - gold.mean(axis=1, keepdims=True)

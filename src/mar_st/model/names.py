@@ -75,7 +75,7 @@ def check_dataset(name: str) -> None:
     if is_ours(name):
         raise MarError(
             f"names under {ORGANISATION}/ are this project's own and are never looked up on the Hub; "
-            "packaged data are folders, which `medteb edition list` shows"
+            "`medteb edition show TASK` shows the folder of packaged data"
         )
 
 

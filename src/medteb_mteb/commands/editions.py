@@ -1,9 +1,9 @@
-"""`medteb edition`: list, show, write and extend editions, the data that tasks are scored on."""
+"""`medteb edition`: show, write and extend editions, the data that tasks are scored on."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field
@@ -14,15 +14,11 @@ from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
     find_edition,
-    list_editions,
     load_edition,
     read_provenance,
     verify,
     write_manifest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["WriteSettings", "edition_app", "resolve", "write"]
 
@@ -39,30 +35,10 @@ def _as_json(edition: Edition) -> dict[str, Any]:
     return {**edition.to_manifest(), "digest": edition.digest, "path": str(edition.path)}
 
 
-class ListSettings(Settings):
-    """No options."""
-
-
-def list_all(settings: ListSettings) -> list[dict[str, Any]]:
-    """List the active edition of each task; those in $MEDTEB_DATA take precedence over the packaged ones."""
-    del settings
-    return [_as_json(edition) for edition in list_editions()]
-
-
-def _listed(editions: list[dict[str, Any]]) -> str:
-    lines = []
-    for one in editions:
-        counts = ", ".join(f"{count} {kind}" for kind, count in one["counts"].items())
-        named = f"{one['task']}  {one['name']} {one['version']}  {one['digest'][:12]}"
-        lines.append(f"{named}  {counts}  {one['path']}")
-    return _printable(lines)
-
-
-def _printable(lines: Iterable[str]) -> str:
-    """Return lines of an edition of unknown origin without characters that control a terminal."""
-    from mar_st.files import printable  # lazy: numpy
-
-    return "\n".join(map(printable, lines))
+def _listed(one: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {kind}" for kind, count in one["counts"].items())
+    named = f"{one['task']}  {one['name']} {one['version']}  {one['digest'][:12]}"
+    return f"{named}  {counts}  {one['path']}"
 
 
 class ShowSettings(Settings):
@@ -86,7 +62,7 @@ def _shown(content: dict[str, Any]) -> str:
     files = [f"{one['sha256'][:12]}  {one['bytes']:>10}  {name}" for name, one in content["files"].items()]
     about = {key: value for key, value in content.items() if key not in ("files", "path")}
     text = yaml.safe_dump(about, allow_unicode=True, sort_keys=False).rstrip()
-    return _printable([*text.split("\n"), f"In {content['path']}, as the manifest says:", *files])
+    return "\n".join([text, f"In {content['path']}, as the manifest says:", *files])
 
 
 class WriteSettings(Settings):
@@ -136,8 +112,7 @@ def edition_app() -> Any:
     from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, extend  # lazy: numpy
 
     app = application("edition", "Manage editions: the data that tasks are scored on.")
-    command(app, "list", ListSettings, list_all, show=_listed)
     command(app, "show", ShowSettings, show, show=_shown)
-    command(app, "write", WriteSettings, write, show=lambda one: _listed([one]))
+    command(app, "write", WriteSettings, write, show=_listed)
     command(app, "extend", ExtendSettings, extend, show=as_text)
     return app

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    from medteb_mteb.report import ResultTable, ScoreEntry
+    from medteb_mteb.report.table import ResultTable, ScoreEntry
 
 __all__ = ["RunOutcome", "RunSettings", "as_text", "run"]
 
@@ -89,7 +89,7 @@ def run(settings: RunSettings) -> RunOutcome:
     """
     from mteb.cache import ResultCache  # lazy: mteb
 
-    from medteb_mteb.report import ResultTable  # lazy: scipy
+    from medteb_mteb.report.table import ResultTable  # lazy: scipy
 
     _quieten()
     tasks, optional = _tasks(settings)
@@ -305,7 +305,7 @@ class _Runner:
         """Evaluate a loaded task and save everything about it."""
         from mteb.results import TaskResult  # lazy: mteb
 
-        from medteb_mteb.report import save_items  # lazy: scipy
+        from medteb_mteb.report.scores import save_items  # lazy: scipy
 
         name = task.metadata.name
         started = time.monotonic()
@@ -370,7 +370,8 @@ class _Runner:
         write_qrels(path.with_suffix(".qrels"), data["relevant_docs"])
 
     def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
-        from medteb_mteb.report import HOLES, ScoreEntry, load_items  # lazy: scipy
+        from medteb_mteb.report.scores import load_items  # lazy: scipy
+        from medteb_mteb.report.table import HOLES, ScoreEntry  # lazy: scipy
 
         score, holes = result.get_score(), None
         sample, note = load_items(self._path("items", task), score)

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mar_st.files import printable
+from pydantic import Field
+
+from mar_st.options import Argument, Settings, Switch
 from medteb_mteb.commands.editions import resolve
-from medteb_mteb.report.page import to_markdown
 
 if TYPE_CHECKING:
     from medteb_mteb.report.page import Page
-    from medteb_mteb.validate.settings import ValidateSettings
 
-__all__ = ["as_text", "validate"]
+__all__ = ["ValidateSettings", "as_text", "validate"]
+
+
+class ValidateSettings(Settings):
+    """Options of `medteb validate`."""
+
+    edition: Annotated[str, Argument()] = Field(
+        description="Task name, or retrieval or reranking folder in the Hub layout."
+    )
+    runs: Annotated[tuple[str, ...], Switch("--run")] = Field(
+        ("bm25-char-bigram",),
+        description="Run (TREC, JSON, mteb's predictions), bm25-char-bigram or bm25-jieba; may be repeated.",
+    )
+    build: Path | None = Field(
+        None, description="Folder of the build that made the edition, with pools, judgements, training sets."
+    )
+    review: Path | None = Field(None, description="Folder of 'medteb review' with answers of experts.")
+    against: tuple[str, ...] = Field(
+        (), description="Training set that must not contain test queries; may be repeated."
+    )
 
 
 def validate(settings: ValidateSettings) -> Page:
@@ -23,12 +42,15 @@ def validate(settings: ValidateSettings) -> Page:
     duplicates, judged share of a run, pool bias, judges, leaks and the licence. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
-    from medteb_mteb.validate.checks import validate as run  # lazy: scipy
+    from medteb_mteb.validate.checks import check  # lazy: scipy
+    from medteb_mteb.validate.material import read_material  # lazy: scipy
 
     folder = Path(settings.edition).expanduser()
-    return run(folder if folder.exists() else resolve(settings.edition).path, settings)
+    return check(read_material(folder if folder.exists() else resolve(settings.edition).path, settings))
 
 
 def as_text(page: Page) -> str:
-    """Return the page as Markdown; it quotes texts of the edition, which may hold escapes of a terminal."""
-    return "\n".join(map(printable, to_markdown(page).rstrip().split("\n")))
+    """Return the page as Markdown."""
+    from medteb_mteb.report.page import to_markdown  # lazy: scipy
+
+    return to_markdown(page).rstrip()

@@ -1,4 +1,4 @@
-"""The benchmarks: MedTEB, public Chinese sets, the Nano sets, and English ones; what running them takes."""
+"""The benchmarks: MedTEB, public Chinese sets, the Nano sets, and English ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.abstask import AbsTask
 
-__all__ = ["BENCHMARKS", "EditionBenchmark", "needs_of", "size_of"]
+__all__ = ["BENCHMARKS", "EditionBenchmark"]
 
 _CITED = {"NANO": "hakari", "CMIRB": "cmirb", "MEDICAL": "cmirb", "BMRETRIEVER": "bmretriever"}
 
@@ -79,20 +79,3 @@ def _make(variable: str, row: Mapping[str, Any]) -> EditionBenchmark:
 BENCHMARKS: Mapping[str, EditionBenchmark] = {
     variable: _make(variable, row) for variable, row in table("benchmarks").items()
 }
-
-
-def needs_of(task: AbsTask) -> str:
-    """Return what a task needs to get its data: nothing, network, credentials or an LLM."""
-    return "nothing" if getattr(task, "folder", None) is not None else getattr(task, "needs", "network")
-
-
-def size_of(task: AbsTask) -> tuple[int, int] | None:
-    """Return the number of queries and of documents of a retrieval or reranking task, if it is known."""
-    if hasattr(task, "size"):
-        return task.size  # type: ignore[no-any-return]
-    statistics: Any = task.metadata.descriptive_stats or {}
-    splits = [statistics[split] for split in task.metadata.eval_splits if split in statistics]
-    sizes = [(one.get("num_queries"), one.get("num_documents")) for one in splits]
-    if not sizes or any(None in one for one in sizes):
-        return None
-    return sum(one[0] for one in sizes), sum(one[1] for one in sizes)

@@ -104,7 +104,6 @@ class SnapshotTask(LocalTask):
     """Reads its CSV file of the snapshot; put it before mteb's class in the bases."""
 
     of: ClassVar[EnglishTask]
-    needs: ClassVar[str]
 
     @property
     def copy_name(self) -> str:
@@ -115,12 +114,6 @@ class SnapshotTask(LocalTask):
         """Return the snapshot's folder if it holds the task's file."""
         folder = copy_of(FOLDER)
         return folder if folder is not None and (folder / f"{self.of.name}.csv").is_file() else None
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """Return queries and documents of a retrieval task; None if no manifest counts its rows."""
-        rows = self._recorded(self.folder).get("rows") if self.folder is not None else None
-        return (rows, rows) if self.of.type == "RET" and isinstance(rows, int) else None
 
     @property
     def differs(self) -> str:
@@ -260,7 +253,7 @@ def _make(task: EnglishTask) -> type[SnapshotTask]:
         sample_creation="found",
         is_public=False,
     )
-    made: type[SnapshotTask] = make_task(of, _BASES[task.type], of=task, needs=task.needs)
+    made: type[SnapshotTask] = make_task(of, _BASES[task.type], of=task)
     return made
 
 

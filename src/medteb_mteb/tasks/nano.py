@@ -268,7 +268,6 @@ class NanoTask(LocalTask, AbsTaskRetrieval):
     set_name: ClassVar[str]
     split: ClassVar[str]
     variant: ClassVar[Variant]
-    size: ClassVar[tuple[int, int] | None] = None
 
     @property
     def copy_name(self) -> str:
@@ -376,8 +375,7 @@ def _published(name: str, hub: str, split: str, row: Mapping[str, Any], variant:
         contributed_by="HAKARI-Bench",
         **{key: getattr(source, key) for key in same},
     )
-    size = (row["queries"], row["documents"])
-    made: type[NanoTask] = make_task(of, NanoTask, set_name=name, split=split, variant=variant, size=size)
+    made: type[NanoTask] = make_task(of, NanoTask, set_name=name, split=split, variant=variant)
     return made
 
 

@@ -11,7 +11,7 @@ from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from mteb.abstasks.sts import AbsTaskSTS
 
 from medteb_mteb.abstasks import DataUnavailableError, JudgedRetrieval, LocalTask
-from medteb_mteb.editions import DATA_VARIABLE, MANIFEST_NAME, find_edition, load_edition
+from medteb_mteb.editions import DATA_VARIABLE, find_edition, load_edition
 from medteb_mteb.folders.tasks import FolderTask, load_into
 from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, table
 
@@ -61,18 +61,6 @@ class EditionTask(LocalTask):
     def read(self, folder: Path) -> None:
         """Verify the edition's files against the manifest and read them."""
         load_into(self, folder)
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """Return the numbers of queries and documents of the edition."""
-        return _counted(self.folder)
-
-
-def _counted(folder: Path | None) -> tuple[int, int] | None:
-    if folder is None or not (folder / MANIFEST_NAME).is_file():
-        return None
-    counts = load_edition(folder).counts
-    return (counts["queries"], counts["corpus"]) if {"queries", "corpus"} <= set(counts) else None
 
 
 def _edition_task(name: str, fields: Mapping[str, Any]) -> type[EditionTask]:
@@ -124,12 +112,7 @@ class CMIRBTask(FolderTask, JudgedRetrieval):
     commit a0c94fa; revisions are those seen on the Hub. The published layout: `corpus.jsonl` and
     `queries.jsonl` (`id`, `text`), `qrels/test.jsonl` (`q_id`, `p_id`, `score`), declared as configurations
     by the card.
-
-    Attributes:
-        size: Published numbers of queries and documents.
     """
-
-    size: ClassVar[tuple[int, int]]
 
     def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
         """Load the data from the Hub."""
@@ -162,7 +145,7 @@ def _cmirb_task(row: Mapping[str, Any]) -> type[CMIRBTask]:
         adapted_from=[row["adapted_from"]] if row["adapted_from"] else None,
         contributed_by="CMIRB",
     )
-    made: type[CMIRBTask] = make_task(of, CMIRBTask, size=(row["queries"], row["documents"]))
+    made: type[CMIRBTask] = make_task(of, CMIRBTask)
     return made
 
 
@@ -174,18 +157,9 @@ class BuiltTask(FolderTask, JudgedRetrieval):
 
     Attributes:
         sources: Raw files that the data are built from, for the message about missing data.
-        needs: Requirement for getting these files.
-        built_size: Numbers of queries and documents of the data built from the documented files.
     """
 
     sources: ClassVar[str]
-    needs: ClassVar[str]
-    built_size: ClassVar[tuple[int, int] | None]
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """Return the numbers of queries and documents of the built data, else of the documented ones."""
-        return _counted(self.folder) or self.built_size
 
     def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
         """Say how to build the data, which are not published in this form.
@@ -213,7 +187,7 @@ def not_built(task: str, sources: str) -> DataUnavailableError:
 
 
 def _built_task(name: str, row: Mapping[str, Any]) -> type[BuiltTask]:
-    own = {"sources", "size", "needs", "citations"}
+    own = {"sources", "citations"}
     fields: dict[str, Any] = {
         "eval_langs": ["eng-Latn"],
         "sample_creation": "found",
@@ -221,10 +195,7 @@ def _built_task(name: str, row: Mapping[str, Any]) -> type[BuiltTask]:
         **{key: value for key, value in row.items() if key not in own},
     }
     of = metadata(name, f"medteb/{name}", NOT_BUILT, *row.get("citations", ["bmretriever"]), **fields)
-    size = tuple(row["size"]) if "size" in row else None
-    made: type[BuiltTask] = make_task(
-        of, BuiltTask, sources=row["sources"], built_size=size, needs=row.get("needs", "network")
-    )
+    made: type[BuiltTask] = make_task(of, BuiltTask, sources=row["sources"])
     return made
 
 

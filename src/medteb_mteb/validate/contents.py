@@ -15,7 +15,7 @@ from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, Near
 from medteb_mteb.curation.texts.split import overlap
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
-from medteb_mteb.report.page import Finding
+from medteb_mteb.report.page import Finding, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,7 +172,9 @@ def leaks(material: Material) -> Finding:
     }
     if found["near"]:
         near = f"{found['near']} of {found['queries']} queries"
-        return Finding(title, "fail", f"{near} are near-duplicates of training texts; take them out", numbers)
+        table = Table(("query", "training text"), tuple(found["examples"]))
+        reason = f"{near} are near-duplicates of training texts; take them out"
+        return Finding(title, "fail", reason, numbers, table)
     if found["equal_documents"]:
         reason = f"no query, but {found['equal_documents']} of {found['documents']} relevant documents are"
         return Finding(title, "warning", f"{reason} training texts", numbers)

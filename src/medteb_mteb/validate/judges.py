@@ -1,9 +1,9 @@
-"""Checks of labels: agreement of judges with each other, themselves and experts; bias by place."""
+"""Checks of labels: agreement of judges with each other and experts; bias by place."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #: Krippendorff's alpha from which tentative conclusions may be drawn (K. Krippendorff, 2018, chapter 12), and
 #: below which labels are little better than chance.
 TENTATIVE_ALPHA, POOR_ALPHA = 0.667, 0.4
-#: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
-EQUAL_LABEL_SHARES = (0.95, 0.90)
 #: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
 #: one is later in the prompt in 55 of 100 cases instead of 50.
 SMALL_CORRELATION = 0.1
@@ -43,7 +41,7 @@ def agreement_of_judges(material: Material) -> Finding:
     """Measure the agreement of the judges on the pairs of this edition's queries."""
     title = "Judges agree"
     if material.judgements is None:
-        return Finding(title, "not known", "no judgements were given (--judgements)")
+        return Finding(title, "not known", "no judgements were given (--build)")
     try:
         measured = agreement(material.judgements)
     except MarError as error:
@@ -67,29 +65,6 @@ def agreement_of_judges(material: Material) -> Finding:
     return Finding(title, verdict, reason, numbers, table)
 
 
-def self_consistency(material: Material) -> Finding:
-    """Measure the agreement of each judge with itself on pairs that it graded twice; the worst counts."""
-    title = "Judges agree with themselves"
-    if material.judgements is None or material.second is None:
-        return Finding(
-            title, "not known", "no second run of the judges was given (--judgements with --second)"
-        )
-    rows, shares = [], {}
-    for name in sorted({one.judge for one in material.judgements} & {one.judge for one in material.second}):
-        pairs = _twice(material.judgements, material.second, name)
-        if pairs:
-            both = agreement(pairs)
-            shares[name] = both.labels["agreement"].value
-            figures = (both.labels["agreement"], both.grades["agreement"], both.grades["krippendorff_alpha"])
-            rows.append((name, f"{both.pairs:,}", *map(_shown, figures)))
-    if not shares:
-        return Finding(title, "not known", "no judge graded the same pair twice")
-    header = ("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]", "alpha of letters [95 %]")
-    name = min(shares, key=lambda one: shares[one])
-    reason = f"{name} gives {shares[name]:.1%} of its pairs the same label when it is asked again"
-    return Finding(title, _within(shares[name], EQUAL_LABEL_SHARES), reason, table=Table(header, tuple(rows)))
-
-
 def position_bias(material: Material) -> Finding:
     """Compare the grades of each judge by the place of the passage in the prompt.
 
@@ -98,7 +73,7 @@ def position_bias(material: Material) -> Finding:
     """
     title = "Grades do not depend on the place in the prompt"
     if not material.judgements or not material.places:
-        return Finding(title, "not known", "no judgements with places in a prompt were given (--judgements)")
+        return Finding(title, "not known", "no judgements with places in a prompt were given (--build)")
     found = {}
     for judge in sorted({one.judge for one in material.judgements}):
         placed = [
@@ -207,18 +182,6 @@ class _Dominance:
         result = np.full(len(weights), np.nan)
         np.divide(sign, pairs, out=result, where=pairs > 0)
         return result
-
-
-def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:
-    """Return the judgements of pairs that a judge graded twice, the two rounds as two judges."""
-    rounds = {"first": first, "second": second}
-    both = set.intersection(*({one.pair for one in each if one.judge == judge} for each in rounds.values()))
-    return [
-        replace(one, judge=name)
-        for name, judgements in rounds.items()
-        for one in judgements
-        if one.judge == judge and one.pair in both
-    ]
 
 
 def _within_small(estimate: IntervalEstimate) -> Verdict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,33 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.files import read_json
+from mar_st.files import read_json, read_record
 from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.labels.intervals import interval
+from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
 from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
 from medteb_mteb.report.intervals import score_of
-from medteb_mteb.validate.settings import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from medteb_mteb.commands.validate import ValidateSettings
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.folders import RetrievalData
     from medteb_mteb.folders.layout import Layout
-    from medteb_mteb.validate.settings import ValidateSettings
 
 __all__ = ["Material", "Ranks", "mean_over_groups", "read_material"]
 
 #: Number of documents that a baseline retrieves, as in mteb's runs.
 DEPTH = 1000
+#: Lexical baselines that are run here.
+BASELINES = ("bm25-char-bigram", "bm25-jieba")
 
 Run = dict[str, dict[str, float]]
 
@@ -81,7 +83,6 @@ class Material:
         runs: Scores by run, query and document.
         ranks: Ranks of the retrievers in the pools, or None.
         judgements: Judgements of the edition's queries, or None.
-        second: Judgements of the same judges in a second round, or None.
         places: Place of a passage in its prompt, from 0 (first) to 1 (last), by judge, query and document.
         training: Texts of the training sets, or None.
         review: Report of `medteb review` on the answers of experts, or None.
@@ -95,7 +96,6 @@ class Material:
     runs: Mapping[str, Run] = field(default_factory=dict)
     ranks: Ranks | None = None
     judgements: tuple[Judgement, ...] | None = None
-    second: tuple[Judgement, ...] | None = None
     places: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     training: tuple[str, ...] | None = None
     review: Mapping[str, Any] | None = None
@@ -158,7 +158,7 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         FolderError: The folder is unusable or of another type.
         MarError: Other material is unusable, or belongs to other queries or documents.
     """
-    layout = inspect_folder(folder, settings.split, check_manifest=False)
+    layout = inspect_folder(folder, check_manifest=False)
     if "corpus" not in layout.tables:
         raise FolderError(layout.path, ["holds no corpus; validate looks at retrieval and reranking folders"])
     problems = Problems(layout.path)
@@ -172,14 +172,9 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         for query, row in data.qrels.items()
         if query in queries
     }
-    pools = settings.pools or _of_build(settings.build, "pool", "--pools")
-    judgements = settings.judgements or _of_build(settings.build, "judge", "--judgements")
-
-    def judged(source: Path | None) -> tuple[Judgement, ...] | None:
-        if source is None:
-            return None
-        return tuple(one for one in read_judgements(source) if one.query_id in queries)
-
+    steps = {} if settings.build is None else _steps(settings.build)
+    pools, judgements = steps.get("pool"), steps.get("judge")
+    judged = None if judgements is None else read_judgements(judgements)
     return Material(
         layout=layout,
         kind=detect_type(layout),
@@ -188,26 +183,19 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         qrels={query: row for query, row in qrels.items() if row},
         runs=_runs(settings.runs, data),
         ranks=None if pools is None else _ranks(pools, queries, documents),
-        judgements=judged(judgements),
-        second=judged(settings.second),
+        judgements=None if judged is None else tuple(one for one in judged if one.query_id in queries),
         places={} if judgements is None else _places(judgements),
         training=_training(settings),
         review=None if settings.review is None else _review(settings.review),
     )
 
 
-def _of_build(root: Path | None, kind: str, option: str) -> Path | None:
-    """Return the folder of the step of a kind; None if the build has none."""
-    if root is None:
-        return None
-    records = {file.parent: json.loads(file.read_text("utf-8")) for file in sorted(root.glob("*/step.json"))}
-    if not records:
-        raise MarError(f"{root} holds no step of a build. Give the folder that medteb build wrote ('out').")
-    folders = [folder for folder, record in records.items() if record.get("step") == kind]
-    if len(folders) > 1:
-        names = ", ".join(folder.name for folder in folders)
-        raise MarError(f"The build has several steps of the kind {kind!r}: {names}. Choose one by {option}.")
-    return folders[0] if folders else None
+def _steps(build: Path) -> dict[str, Path]:
+    """Return the folders of a build's steps by kind; of several of a kind, the last one."""
+    files = sorted(build.glob(f"*/{STEP_FILE}"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise MarError(f"{build} holds no step of a build. Give the folder that medteb build wrote ('out').")
+    return {str((read_record(file) or {}).get("step")): file.parent for file in files}
 
 
 def _runs(names: tuple[str, ...], data: RetrievalData) -> dict[str, Run]:
@@ -238,19 +226,10 @@ def _search(name: str, data: RetrievalData) -> Run:
     return {query: dict(documents) for query, documents in results.items()}
 
 
-def _lines(path: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file that a step wrote, from its folder or itself."""
-    file = path / name if path.is_dir() else path
-    if not file.is_file():
-        raise MarError(f"There is no {file}. Give the folder of the step that writes {name}.")
-    with file.open(encoding="utf-8") as stream:
-        yield from map(json.loads, stream)
-
-
 def _ranks(pools: Path, queries: set[str], documents: set[str]) -> Ranks:
     by_query: dict[str, dict[str, dict[str, int]]] = {}
     names: dict[str, None] = {}
-    for row in _lines(pools, "pools.jsonl"):
+    for row in read_rows(pools / "pools.jsonl", lambda row: row.values):
         if row["query-id"] not in queries:
             continue
         names |= dict.fromkeys(row["ranks"])
@@ -266,8 +245,8 @@ def _ranks(pools: Path, queries: set[str], documents: set[str]) -> Ranks:
 
 def _places(judgements: Path) -> dict[tuple[str, str, str], float]:
     """Return places in prompts with several passages; none if they were not written."""
-    file = (judgements if judgements.is_dir() else judgements.parent) / "places.jsonl"
-    rows = _lines(file, "") if file.is_file() else ()
+    file = judgements / "places.jsonl"
+    rows = read_rows(file, lambda row: row.values) if file.is_file() else ()
     return {
         (row["judge"], row["query-id"], row["corpus-id"]): (row["place"] - 1) / (row["of"] - 1)
         for row in rows

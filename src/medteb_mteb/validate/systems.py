@@ -70,7 +70,7 @@ def pool_bias(material: Material) -> Finding:
     """
     title, ranks = "New systems are scored fairly (pool bias)", material.ranks
     if ranks is None or len(ranks.retrievers) < 2:
-        return Finding(title, "not known", "no pools of two or more retrievers were given (--pools)")
+        return Finding(title, "not known", "no pools of two or more retrievers were given (--build)")
     rows, losses, before, after = [], {}, {}, {}
     for name in ranks.retrievers:
         with_own, without = _left_out(material, ranks, name)
@@ -116,7 +116,7 @@ def order_of_systems(material: Material) -> Finding:
     if len(systems) < MIN_SYSTEMS and material.ranks is not None:
         systems |= {f"pool: {name}": material.ranks.run(name) for name in material.ranks.retrievers}
     if len(systems) < MIN_SYSTEMS or not material.judgements:
-        reason = f"needs judgements (--judgements) and {MIN_SYSTEMS} systems (--run), has {len(systems)}"
+        reason = f"needs judgements (--build) and {MIN_SYSTEMS} systems (--run), has {len(systems)}"
         return Finding(title, "not known", reason)
     edition = _scores(material.qrels, material.data.judged, systems)
     rows, verdicts, taus = [], list[Any](), dict[str, float]()

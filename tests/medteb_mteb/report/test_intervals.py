@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
-from medteb_mteb.report import (
+from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     CorrelationSample,
     MeanSample,

@@ -6,7 +6,8 @@ import mteb
 import pytest
 
 from medteb_mteb.folders import task_from_folder
-from medteb_mteb.report import load_items, save_items, score_of
+from medteb_mteb.report.intervals import score_of
+from medteb_mteb.report.scores import load_items, save_items
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from medteb_mteb.report import CorrelationSample, MeanSample, ResultTable, ScoreEntry
+from medteb_mteb.report.intervals import CorrelationSample, MeanSample
+from medteb_mteb.report.table import ResultTable, ScoreEntry
 
 
 def entry(model, task, values, **changes):

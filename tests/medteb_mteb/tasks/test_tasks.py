@@ -10,10 +10,10 @@ import pytest
 from tests.medteb_mteb.tasks.nano_sets import write_set
 
 from medteb_mteb.abstasks import DataUnavailableError
-from medteb_mteb.editions import find_edition, write_manifest
+from medteb_mteb.editions import find_edition
 from medteb_mteb.folders import FolderError
 from medteb_mteb.tasks import REPLACED, TASKS, tasks_from_folders
-from medteb_mteb.tasks.benchmarks import BENCHMARKS, needs_of, size_of
+from medteb_mteb.tasks.benchmarks import BENCHMARKS
 from medteb_mteb.tasks.tables import cite, table
 
 OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
@@ -69,31 +69,6 @@ def test_averages_of_english_medteb_are_by_type():
     }  # fmt: skip
     assert len(averages["by type"]) == 4
     assert [len(one[0]) for one in BENCHMARKS["BMRETRIEVER_ENG"].averages.values()] == [4, 5]
-
-
-def test_what_a_task_needs_and_how_large_it_is(data_root, make_folder, tmp_path, monkeypatch):
-    known = {
-        name: needs_of(mteb.get_task(name)) for name in ("MedTEBSTS", "MedExamRetrieval", "DrugBankRetrieval")
-    }
-    assert known == {
-        "MedTEBSTS": "nothing",
-        "MedExamRetrieval": "network",
-        "DrugBankRetrieval": "credentials",
-    }
-    assert needs_of(mteb.get_task("pairclassification_pubmed_pair_classification")) == "an LLM"
-    assert size_of(mteb.get_task("MedExamRetrieval")) == (697, 27_871)
-    assert size_of(mteb.get_task("NanoCMTEBMedicalReranking")) == (200, 10_000)
-    assert size_of(mteb.get_task("PubMedQA500Retrieval")) == (500, 1_000)
-    assert size_of(mteb.get_task("SciFact")) == (300, 5_183)
-    assert size_of(mteb.get_task("ICliniqRetrieval")) is None
-    folder = make_folder("Retrieval", "own/ICliniqRetrieval")
-    counts = {"queries": 3, "corpus": 6}
-    write_manifest(folder, task="ICliniqRetrieval", name="raw", version="1", licence="mit", counts=counts)
-    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "own"))
-    task = mteb.get_task("ICliniqRetrieval")
-    assert (needs_of(task), size_of(task)) == ("nothing", (3, 6))
-    task.load_data()
-    assert len(task.dataset["default"]["test"]["corpus"]) == 6
 
 
 @pytest.mark.parametrize("name", ["ICliniqRetrieval", "retrieval_medquad_dataset"])

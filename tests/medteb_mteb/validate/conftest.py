@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from medteb_mteb.validate.checks import validate
-from medteb_mteb.validate.settings import ValidateSettings
+from medteb_mteb.commands.validate import ValidateSettings, validate
 
 WORDS = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血", "骨折", "失眠"]
 EVERY = range(len(WORDS))
@@ -73,7 +72,7 @@ def verdict_on(folder):
     """The finding with these words in its title: `verdict_on("fairly", pools=...)`."""
 
     def call(words, **settings):
-        page = validate(folder, ValidateSettings(edition=str(folder), **settings))
+        page = validate(ValidateSettings(edition=str(folder), **settings))
         by_title = {one.title: one for one in page.findings}
         return by_title.get(words) or next(one for title, one in by_title.items() if words in title)
 
@@ -93,7 +92,7 @@ def add(folder):
 
 @pytest.fixture
 def write_pools(tmp_path):
-    """Writes pools of every query: `write_pools(bm25="pn", dense="u")`, kinds of documents best first."""
+    """Writes a build with pools of every query: `write_pools(bm25="pn", dense="u")`, kinds best first."""
 
     def write(queries=EVERY, **retrievers):
         rows = []
@@ -104,16 +103,14 @@ def write_pools(tmp_path):
                 for name, order in retrievers.items()
             }
             rows.append({"query-id": f"q{i}", "corpus-ids": [f"{kind}{i}" for kind in kinds], "ranks": ranks})
-        path = tmp_path / "pools.jsonl"
-        write_jsonl(path, rows)
-        return path
+        return write_step(tmp_path / "build", "pool", "pools.jsonl", rows)
 
     return write
 
 
 @pytest.fixture
 def write_judgements(tmp_path):
-    """Writes judgements: `write_judgements(name, judge={"q0 p0": "S", ...})`."""
+    """Writes a build with judgements: `write_judgements(name, judge={"q0 p0": "S", ...})`."""
 
     def write(name, **judges):
         rows = [
@@ -121,8 +118,13 @@ def write_judgements(tmp_path):
             for judge, grades in judges.items()
             for pair, grade in grades.items()
         ]
-        path = tmp_path / f"{name}.jsonl"
-        write_jsonl(path, rows)
-        return path
+        return write_step(tmp_path / name, "judge", "judgements.jsonl", rows)
 
     return write
+
+
+def write_step(build, kind, name, rows):
+    (build / kind).mkdir(parents=True, exist_ok=True)
+    (build / kind / "step.json").write_text(json.dumps({"step": kind}))
+    write_jsonl(build / kind / name, rows)
+    return build

@@ -12,21 +12,19 @@ from scipy.stats import kendalltau
 from typer.testing import CliRunner
 
 from mar_st.options import command
-from medteb_mteb.commands.validate import as_text
-from medteb_mteb.commands.validate import validate as run
+from medteb_mteb.commands.validate import ValidateSettings, as_text, validate
 from medteb_mteb.folders import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
-from medteb_mteb.validate.checks import CHECKS, validate
+from medteb_mteb.validate.checks import CHECKS
 from medteb_mteb.validate.judges import Graded, rank_correlation
 from medteb_mteb.validate.material import mean_over_groups
-from medteb_mteb.validate.settings import ValidateSettings
 from medteb_mteb.validate.systems import kendall
 
 EVERY = range(12)
 
 
 def test_a_clean_folder_has_a_verdict_on_every_point(folder):
-    page = validate(folder, ValidateSettings(edition=str(folder)))
+    page = validate(ValidateSettings(edition=str(folder)))
     assert len(page.findings) == len(CHECKS)
     too_small = {"Large enough to tell systems apart", "Queries are different questions"}
     assert {f.title for f in page.findings if f.verdict == "fail"} == too_small
@@ -75,19 +73,18 @@ def test_unjudged_results_are_holes(write_run, verdict_on):
 
 def test_a_retriever_that_alone_found_the_positives_shows_pool_bias(write_pools, verdict_on):
     shared = write_pools(bm25="pn", dense="pn")
-    assert verdict_on("fairly", pools=shared).verdict == "ok"
+    assert verdict_on("fairly", build=shared).verdict == "ok"
     alone = write_pools(bm25="un", dense="pn")
-    assert verdict_on("fairly", pools=alone).verdict == "fail"  # no query keeps a positive
+    assert verdict_on("fairly", build=alone).verdict == "fail"  # no query keeps a positive
 
 
-def test_judges_agree_with_each_other_and_with_themselves(write_judgements, verdict_on):
+def test_judges_agree_with_each_other(write_judgements, verdict_on):
     grades = {f"q{i} {kind}{i}": grade for i in EVERY for kind, grade in (("p", "S"), ("n", "D"))}
     opposite = {pair: "D" if grade == "S" else "S" for pair, grade in grades.items()}
     same = write_judgements("same", a=grades, b=grades)
+    assert verdict_on("Judges agree", build=same).verdict == "ok"
     apart = write_judgements("apart", a=grades, b=opposite)
-    assert verdict_on("agree with themselves", judgements=same, second=same).verdict == "ok"
-    assert verdict_on("Judges agree", judgements=apart).verdict == "fail"
-    assert verdict_on("agree with themselves", judgements=same, second=apart).verdict == "fail"
+    assert verdict_on("Judges agree", build=apart).verdict == "fail"
 
 
 def test_other_judges_order_systems_otherwise(write_run, write_judgements, verdict_on):
@@ -95,31 +92,30 @@ def test_other_judges_order_systems_otherwise(write_run, write_judgements, verdi
     grades = {f"q{i} {kind}{i}": grade for i in EVERY for kind, grade in (("p", "S"), ("n", "D"), ("u", "D"))}
     opposite = {pair: "S" if pair.split()[1][0] == "u" else "D" for pair in grades}
     same = write_judgements("same", a=grades, b=grades)
-    assert verdict_on("order of systems", runs=runs, judgements=same).verdict == "ok"
+    assert verdict_on("order of systems", runs=runs, build=same).verdict == "ok"
     apart = write_judgements("apart", a=grades, b=opposite)
-    assert verdict_on("order of systems", runs=runs, judgements=apart).verdict == "fail"
+    assert verdict_on("order of systems", runs=runs, build=apart).verdict == "fail"
 
 
-def test_a_judge_that_prefers_the_last_place_is_found(tmp_path, write_judgements, verdict_on):
-    folder = tmp_path / "judge"
-    folder.mkdir()
+def test_a_judge_that_prefers_the_last_place_is_found(write_judgements, verdict_on):
     kinds = {"p": 1, "n": 2, "u": 3}
     grades = {f"q{i} {kind}{i}": "DBS"[place - 1] for i in EVERY for kind, place in kinds.items()}
-    write_judgements("judge/judgements", a=grades)
+    folder = write_judgements("biased", a=grades)
     rows = [
         {"judge": "a", "query-id": f"q{i}", "corpus-id": f"{kind}{i}", "place": place, "of": 3}
         for i in EVERY
         for kind, place in kinds.items()
     ]
-    (folder / "places.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert verdict_on("place in the prompt", judgements=folder).verdict == "fail"
+    (folder / "judge" / "places.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert verdict_on("place in the prompt", build=folder).verdict == "fail"
 
 
 def test_leaked_queries_fail(tmp_path, verdict_on):
     training = tmp_path / "train.jsonl"
     row = {"query": "感冒吃什么药", "positives": ["多休息"], "negatives": []}
     training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert verdict_on("Training sets", against=(str(training),)).verdict == "fail"
+    found = verdict_on("Training sets", against=(str(training),))
+    assert (found.verdict, found.table.rows[0][0]) == ("fail", "感冒吃什么药")
     row["query"] = "如何办理出院手续以及报销"
     training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert verdict_on("Training sets", against=(str(training),)).verdict == "ok"
@@ -128,7 +124,7 @@ def test_leaked_queries_fail(tmp_path, verdict_on):
 def test_folders_of_other_tasks_are_refused(make_folder):
     folder = make_folder("STS")
     with pytest.raises(FolderError):
-        validate(folder, ValidateSettings(edition=str(folder)))
+        validate(ValidateSettings(edition=str(folder)))
 
 
 def test_the_rank_correlation_is_that_of_every_two_passages():
@@ -167,7 +163,7 @@ def test_texts_of_an_edition_cannot_add_markup():
 def test_the_command_exits_with_1_if_a_point_fails(folder):
     app = typer.Typer()
     app.callback()(lambda: None)
-    command(app, "validate", ValidateSettings, run, show=as_text)
+    command(app, "validate", ValidateSettings, validate, show=as_text)
     result = CliRunner().invoke(app, ["validate", str(folder)])
     assert result.exit_code == 1
     assert result.output.startswith("# Validation of clinic")
