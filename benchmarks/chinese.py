@@ -1,0 +1,279 @@
+"""Score models on the development half or, logged, on the test half of Chinese medical sets.
+
+usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--test] [--against NAME]
+           [--documents N] [--questions N]
+
+MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model), `prompt`
+(put before queries; default: the model's own) and `lowercase` (of all texts). `bm25` is always a row. Every set
+is divided by a hash of the text of each question, so a question is in the same half of all sets. Settings are
+chosen on the development half; each use of `--test` adds a line per model to models/mar-zh/test-log.tsv.
+`--documents` and `--questions` thin out every set, by the hash again, for a slow machine: the judged documents
+stay, and reranking is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from mar_st import MAR
+from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value, swapped_means
+from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
+from mar_st.model.digest import modules_digest
+from mar_st.model.opening import open_model, route
+from mar_st.teachers import ModelTeacher, TeacherStore
+from mar_st.text.bm25 import BM25Index
+from mar_st.text.normalisation import normalise
+from mar_st.text.words import character_bigrams
+
+#: Columns, and the sets behind each. Sets of one column share their questions; a question counts once, with the
+#: mean of its scores.
+COLUMNS = {
+    "toyhom": ("eval/toyhom-retrieval",),
+    "cmedir": ("eval/cmedir-retrieval",),
+    "cmedqa": ("eval/cmedqa-retrieval", "eval/cmedqa-rerank"),
+    "huatuo": ("open/eval/huatuo-retrieval",),
+    "generated": ("open/eval/generated-retrieval",),
+}
+#: Columns whose questions and answers are unlike the pairs that mar-zh is trained on.
+UNLIKE = ("toyhom", "cmedir", "cmedqa")
+PAIRS = "eval/cmedqq-sts"
+DRAWS = 10_000
+LOG = Path(__file__).parents[1] / "models" / "mar-zh" / "test-log.tsv"
+
+
+def digest_of(text: str) -> bytes:
+    """Return a hash of a normalised text."""
+    return hashlib.sha256(normalise(text).encode()).digest()
+
+
+def half(text: str) -> str:
+    """Return `dev` or `test`."""
+    return "test" if digest_of(text)[0] % 2 else "dev"
+
+
+def load(data: Path, part: str, documents: int | None, questions: int | None) -> dict[str, TaskData]:
+    """Return the sets with only the questions of one half; documents are not divided.
+
+    Args:
+        data: Folder that holds the sets.
+        part: `dev` or `test`.
+        documents: Number of documents of a set, if its judged ones are fewer; default: all.
+        questions: Maximum number of questions of a set.
+    """
+    sets = {}
+    for name in (*(one for sets in COLUMNS.values() for one in sets), PAIRS):
+        metric = {"metric": "spearman"} if name == PAIRS else {}
+        whole = load_task(Task(name=Path(name).name, path=str(data / name), **metric))
+        if documents is not None and whole.type == "rerank":
+            continue
+        mine = sorted((key for key, text in whole.queries.items() if half(text) == part),
+                      key=lambda key: digest_of(whole.queries[key]))[:questions]  # fmt: skip
+        pairs = [number for number, (first, _) in enumerate(whole.pairs) if half(first) == part]
+        sets[name] = TaskData(
+            task=whole.task, type=whole.type, metric=whole.metric, digest=whole.digest,
+            queries={key: whole.queries[key] for key in mine}, qrels={key: whole.qrels[key] for key in mine},
+            corpus=thinned(whole.corpus, {one for key in mine for one in whole.qrels[key]}, documents),
+            candidates=whole.candidates, pairs=[whole.pairs[number] for number in pairs],
+            gold=[whole.gold[number] for number in pairs],
+        )  # fmt: skip
+    return sets
+
+
+def thinned(corpus: dict[str, str], judged: set[str], number: int | None) -> dict[str, str]:
+    """Return the judged documents, and others up to a number of documents."""
+    if number is None:
+        return corpus
+    others = sorted(corpus.keys() - judged, key=lambda key: digest_of(corpus[key]))
+    kept = judged | set(others[: max(0, number - len(judged))])
+    return {key: text for key, text in corpus.items() if key in kept}
+
+
+class Encoder:
+    """Vectors of a model, kept in a store."""
+
+    def __init__(
+        self,
+        store: Path,
+        path: str,
+        query: str | None = None,
+        prompt: str | None = None,
+        lowercase: bool = False,
+    ) -> None:
+        self.lowercase = lowercase
+        model = MAR.from_pretrained(path, query=query) if query else open_model(path)
+        teacher = ModelTeacher.of_model(model.eval(), TeacherStore(store))
+        self.teacher = teacher if prompt is None else teacher.with_query_prompt(prompt)
+        self.digest = modules_digest(route(model, "query"))[:12]
+
+    def values(self, data: TaskData) -> list[float]:
+        """Return a score per question, or a similarity per pair."""
+        if data.type == "sts":
+            first, second = (self._vectors([pair[side] for pair in data.pairs], "query") for side in (0, 1))
+            return [float(value) for value in (first * second).sum(dim=1)]
+        queries = self._vectors(list(data.queries.values()), "query")
+        documents = self._vectors(list(data.corpus.values()), "document")
+        return score_vectors(data, queries, documents, lambda one, other: one @ other.T)
+
+    def _vectors(self, texts: list[str], role: Any) -> torch.Tensor:
+        if self.lowercase:
+            texts = [text.lower() for text in texts]
+        vectors = torch.tensor(np.asarray(self.teacher.vectors(texts, role)[:], dtype=np.float32))
+        return torch.nn.functional.normalize(vectors, dim=1)
+
+
+class Lexical:
+    """BM25 over pairs of characters."""
+
+    digest = "-"
+
+    def values(self, data: TaskData) -> list[float]:
+        """Return a score per question, or, for pairs, the score of the second text for the first."""
+        if data.type == "sts":
+            index = BM25Index([character_bigrams(second) for _, second in data.pairs])
+            found = [index.scores(character_bigrams(first))[n] for n, (first, _) in enumerate(data.pairs)]
+            return [float(value) for value in found]
+        index = BM25Index([character_bigrams(text) for text in data.corpus.values()])
+        scores = [index.scores(character_bigrams(text)) for text in data.queries.values()]
+        rows = torch.arange(len(scores), dtype=torch.float32)[:, None]
+        table = torch.tensor(np.stack(scores))
+        return score_vectors(data, rows, rows, lambda some, _: table[some[:, 0].long()])
+
+
+@dataclass
+class Row:
+    """Scores of one model.
+
+    Attributes:
+        columns: Values of the distinct questions by column.
+        pairs: Similarities of the pairs, and their labels.
+    """
+
+    columns: dict[str, np.ndarray]
+    pairs: Scores
+
+    def mean(self, names: tuple[str, ...]) -> float:
+        """Return the mean over columns."""
+        return float(np.mean([self.columns[name].mean() for name in names]))
+
+
+def measure(model: Any, sets: dict[str, TaskData]) -> Row:
+    """Return the scores of a model; values of a question in several sets of a column become their mean."""
+    columns = {}
+    for column, names in COLUMNS.items():
+        found: dict[str, list[float]] = {}
+        for name in names:
+            if name not in sets:
+                continue
+            data = sets[name]
+            for key, value in zip(data.qrels, model.values(data), strict=True):
+                found.setdefault(normalise(data.queries[key]), []).append(value)
+        columns[column] = np.array([np.mean(found[text]) for text in sorted(found)])
+    return Row(columns, sets[PAIRS].scores([model.values(sets[PAIRS])]))
+
+
+def drawn_means(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+    """Return bootstrap means over columns, `(draws,)`: questions are drawn within each column."""
+    draws = [
+        bootstrap(Scores(columns[name][None]), resamples=DRAWS, seed=[0, list(COLUMNS).index(name)])
+        for name in names
+    ]
+    return np.mean(draws, axis=0)
+
+
+def paired(first: Row, second: Row, names: tuple[str, ...]) -> tuple[float, float, float, float]:
+    """Return the difference of two models, its 95 % interval, and p of the paired randomisation test."""
+    gaps = {name: first.columns[name] - second.columns[name] for name in names}
+    low, high = np.quantile(drawn_means(gaps, names), [0.025, 0.975])
+    # A mean over columns is a weighted mean over questions.
+    total = sum(map(len, gaps.values()))
+    weighted = np.concatenate([gap * total / len(gap) / len(names) for gap in gaps.values()])
+    rng = np.random.default_rng(0)
+    swaps = (rng.integers(0, 2, (100, total)).astype(bool) for _ in range(DRAWS // 100))
+    return weighted.mean(), low, high, p_value(weighted.mean(), swapped_means(weighted, swaps))
+
+
+def table(rows: dict[str, Row], against: str | None) -> list[str]:
+    """Return a Markdown table of all rows, and one of the differences from one of them."""
+    averages = {"mean": tuple(COLUMNS), "unlike": UNLIKE}
+    lines = [
+        f"| model | {' | '.join(COLUMNS)} | mean of all | mean of {', '.join(UNLIKE)} | cmedqq |",
+        "|---" * (len(COLUMNS) + 4) + "|",
+    ]
+    for name, row in rows.items():
+        cells = [f"{values.mean():.3f}" for values in row.columns.values()]
+        for names in averages.values():
+            low, high = np.quantile(drawn_means(row.columns, names), [0.025, 0.975])
+            cells.append(f"{row.mean(names):.3f} [{low:.3f}, {high:.3f}]")
+        low, high = np.quantile(bootstrap(row.pairs, resamples=1000, seed=[0]), [0.025, 0.975])
+        cells.append(f"{row.pairs.per_seed()[0]:.3f} [{low:.3f}, {high:.3f}]")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    sizes = ", ".join(f"{name} {len(values)}" for name, values in next(iter(rows.values())).columns.items())
+    lines += ["", f"Questions: {sizes}; pairs: {next(iter(rows.values())).pairs.values.shape[1]}."]
+    if against is None:
+        return lines
+    others = [name for name in rows if name != against]
+    lines += [
+        "",
+        f"| minus {against} | {' | '.join(COLUMNS)} | mean of all | p | of it |",
+        "|---" * (len(COLUMNS) + 4) + "|",
+    ]
+    found = {name: paired(rows[name], rows[against], averages["mean"]) for name in others}
+    adjusted = holm({name: result[3] for name, result in found.items()})
+    for name in others:
+        cells = []
+        for column in COLUMNS:
+            gap, low, high, _ = paired(rows[name], rows[against], (column,))
+            cells.append(f"{gap:+.3f} [{low:+.3f}, {high:+.3f}]")
+        gap, low, high, _ = found[name]
+        share = rows[name].mean(averages["mean"]) / rows[against].mean(averages["mean"])
+        cells += [f"{gap:+.3f} [{low:+.3f}, {high:+.3f}]", f"{adjusted[name]:.4f}", f"{share:.1%}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def log(names: dict[str, str]) -> None:
+    """Add a line per model to the log of uses of the test half."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=LOG.parent, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    today = datetime.now(UTC).date()
+    with LOG.open("a", encoding="utf-8") as file:
+        file.writelines(f"{today}\t{commit}\t{name}\t{digest}\n" for name, digest in names.items())
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", type=Path, help="YAML file of models")
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds eval and open")
+    parser.add_argument("--store", type=Path, required=True, help="folder that keeps vectors")
+    parser.add_argument("--test", action="store_true", help="score the test half, and log it")
+    parser.add_argument("--against", help="model that the others are compared with")
+    parser.add_argument("--documents", type=int, help="documents of a set, judged ones aside; default: all")
+    parser.add_argument("--questions", type=int, help="maximum number of questions of a set; default: all")
+    settings = parser.parse_args()
+    part = "test" if settings.test else "dev"
+    sets = load(settings.data, part, settings.documents, settings.questions)
+    rows, digests = {"bm25": measure(Lexical(), sets)}, {"bm25": Lexical.digest}
+    for name, model in yaml.safe_load(settings.models.read_text(encoding="utf-8")).items():
+        encoder = Encoder(settings.store, **model)
+        rows[name], digests[name] = measure(encoder, sets), encoder.digest
+    if settings.test:
+        log(digests)
+    print("\n".join(table(rows, settings.against)))
+
+
+if __name__ == "__main__":
+    main()
