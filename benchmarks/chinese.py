@@ -3,12 +3,12 @@
 usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--test] [--against NAME]
            [--documents N] [--questions N]
 
-MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model), `prompt`
-(put before queries; default: the model's own) and `lowercase` (of all texts). `bm25` is always a row. Every set
-is divided by a hash of the text of each question, so a question is in the same half of all sets. Settings are
-chosen on the development half; each use of `--test` adds a line per model to models/mar-zh/test-log.tsv.
-`--documents` and `--questions` thin out every set, by the hash again, for a slow machine: the judged documents
-stay, and reranking is left out.
+MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model),
+`prompt` (put before queries; default: the model's own) and `lowercase` (of all texts). `bm25` is a row, too.
+Every set is divided by a hash of the text of each question, so a question is in the same half of all sets.
+Settings are chosen on the development half; each use of `--test` adds a line per model to
+models/mar-zh/test-log.tsv. `--documents` and `--questions` thin out every set, by the hash again, for a slow
+machine: the judged documents stay, and reranking is left out.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from mar_st.text.bm25 import BM25Index
 from mar_st.text.normalisation import normalise
 from mar_st.text.words import character_bigrams
 
-#: Columns, and the sets behind each. Sets of one column share their questions; a question counts once, with the
-#: mean of its scores.
+#: Columns, and the sets behind each. Sets of one column share their questions; a question counts once, with
+#: the mean of its scores.
 COLUMNS = {
     "toyhom": ("eval/toyhom-retrieval",),
     "cmedir": ("eval/cmedir-retrieval",),
