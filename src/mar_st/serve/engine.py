@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,11 @@ SMALL_HITS = 100
 
 #: Maximum characters per token. Longer texts are cut or refused before their tokens are counted.
 CHARACTERS_PER_TOKEN = 16
+
+#: Texts of ASCII, Chinese characters and their punctuation, which no tokenizer normalises to more characters.
+#: Each has at most three bytes, and so tokens.
+_PLAIN = re.compile(r"[\x20-\x7e\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e]*")
+_PLAIN_TOKENS = 3
 
 #: Maximum tokens of the texts of a request.
 MAX_TOKENS = 65_536
@@ -69,8 +75,10 @@ class Encoding:
         return vectors
 
     def surely_fits(self, text: str) -> bool:
-        """Return True without counting if a text is short: a token covers at least one byte of it."""
-        return self._overhead + len(text.encode()) <= self.encoder.max_length
+        """Return True for a short plain text, whose tokens need not be counted."""
+        # Some tokenizers put a space before a text.
+        most = self._overhead + _PLAIN_TOKENS * (len(text) + 1)
+        return most <= self.encoder.max_length and _PLAIN.fullmatch(text) is not None
 
     async def checked(
         self, texts: Sequence[str], field: str, *, truncate: bool
@@ -89,9 +97,11 @@ class Encoding:
         left = getattr(self.encoder, "truncation", None) == "left"
         parts = [text[-characters:] if left else text[:characters] for text in texts]
         counts: list[int] = []
-        if truncate or all(len(text) <= characters for text in texts):
+        cut = parts != list(texts)
+        if truncate or not cut:
             counts = await asyncio.to_thread(self.encoder.count_tokens, parts)
-        if not counts or (max(counts) > limit and not truncate):
+            cut = cut or max(counts) > limit
+        if cut and not truncate:
             raise bad(
                 f"{field!r} has a text that is longer than the {limit} tokens of the model. Shorten it, or "
                 'send "truncate": true.',
@@ -101,7 +111,7 @@ class Encoding:
         used = sum(min(count, limit) for count in counts)
         if used > MAX_TOKENS:
             raise bad(f"{field!r} may have {MAX_TOKENS} tokens in all.", field, "too_many_tokens")
-        return parts, used, max(counts) > limit
+        return parts, used, cut
 
 
 class Engine:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from pathlib import Path
 
 import httpx
@@ -27,8 +28,15 @@ def vector_of(text):
     return vector / np.linalg.norm(vector)
 
 
+def nfkc(text):
+    return unicodedata.normalize("NFKC", text)
+
+
 class FakeEncoder:
-    """Vectors by digest; one token per character and two special ones. It can be held back by `gate`."""
+    """Vectors by digest; one token per character after NFKC, and two special ones.
+
+    It can be held back by `gate`.
+    """
 
     dim, identity, space, normalised, max_length = DIM, "fake", "fake-space", True, 64
     prompts, query = {}, "query-fake"
@@ -46,11 +54,11 @@ class FakeEncoder:
         time.sleep(self.per_text * len(texts))
         if "炸" in texts:
             raise KeyError("秘密 " + "".join(texts))
-        return np.stack([vector_of(text[: self.max_length - 2]) for text in texts])
+        return np.stack([vector_of(nfkc(text)[: self.max_length - 2]) for text in texts])
 
     def count_tokens(self, texts, prompt_name=None):
         self.counted = max(self.counted, *map(len, texts))
-        return [len(text) + 2 for text in texts]
+        return [len(nfkc(text)) + 2 for text in texts]
 
 
 def make_index(folder, documents=DOCUMENTS, prefix="d"):

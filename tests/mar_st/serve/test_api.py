@@ -167,6 +167,16 @@ def test_long_texts_are_refused_before_they_are_counted_or_cut(make_client, enco
     assert client.post("/search", {"query": "头" * 20}).json()["truncated"] is False
 
 
+@pytest.mark.parametrize("text", ["㍿" * 20, "ﷺ" * 4, " " * 2000])
+def test_what_is_cut_is_said_although_the_text_is_short_or_blank(client, text):
+    one, other = (
+        client.post("/search", {"query": text + end, "truncate": True}).json() for end in ("头疼", "感冒")
+    )
+    assert one["hits"] == other["hits"]
+    assert one["truncated"] is other["truncated"] is True
+    assert error_of(client.post("/search", {"query": text + "头疼"})) == (400, "text_too_long")
+
+
 def test_a_body_of_the_largest_allowed_size_is_accepted(make_client):
     client = make_client(max_body=2000)
 
