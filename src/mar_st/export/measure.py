@@ -75,6 +75,21 @@ def timings(
     return seconds
 
 
+def speed(call: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> dict[str, float]:
+    """Return `p50_ms` of a call with one text, and texts `per_second` in calls of `BATCH_TEXTS`."""
+    seconds = timings(call, texts[:TIMED_TEXTS])
+    blocks = [texts[start : start + BATCH_TEXTS] for start in range(0, min(len(texts), 128), BATCH_TEXTS)]
+    for block in blocks:
+        call(block)
+    started = time.perf_counter()
+    for block in blocks:
+        call(block)
+    return {
+        "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
+        "per_second": round(sum(map(len, blocks)) / (time.perf_counter() - started), 1),
+    }
+
+
 def resident_mb() -> float:
     """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 if it is unknown."""
     statm = Path("/proc/self/statm")
@@ -97,18 +112,9 @@ def _main(request: str, output: str) -> None:
     first = encoder.encode(texts[:1])
     together = encoder.encode(texts)
     np.save(output, together)
-    timed = texts[:TIMED_TEXTS]
-    seconds = timings(encoder.encode, timed)
-    alone = np.concatenate([first, *(encoder.encode([text]) for text in timed[1:])])
-    blocks = [texts[start : start + BATCH_TEXTS] for start in range(0, min(len(texts), 128), BATCH_TEXTS)]
-    for block in blocks:
-        encoder.encode(block)
-    started = time.perf_counter()
-    for block in blocks:
-        encoder.encode(block)
+    alone = np.concatenate([first, *(encoder.encode([text]) for text in texts[1:TIMED_TEXTS])])
     report = {
-        "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
-        "per_second": round(sum(map(len, blocks)) / (time.perf_counter() - started), 1),
+        **speed(encoder.encode, texts),
         "alone_cosine": round(float(cosines(alone, together[: len(alone)]).min()), 6),
         "rss_mb": round(resident_mb(), 1),
     }

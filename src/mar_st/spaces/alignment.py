@@ -1,4 +1,4 @@
-"""Training query encoders for a document space: align, refine, measure, write."""
+"""Training query encoders for a document space: align, measure, write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
-from mar_st.data import Source, column_texts, numbered, read_texts, read_triples
+from mar_st.data import Source, read_texts
 from mar_st.errors import MarError
 from mar_st.files import (
     finished_folder,
@@ -26,7 +26,6 @@ from mar_st.files import (
     write_text,
 )
 from mar_st.lookup import fit_lookup
-from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
@@ -37,7 +36,7 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.opening import route
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.modules.layout import loading_call
-from mar_st.recipes.schema import AlignStage, Data, JointStage
+from mar_st.recipes.schema import AlignStage, Data
 from mar_st.spaces import measure
 from mar_st.spaces.encoders import (
     FULL_RUNG,
@@ -56,9 +55,7 @@ from mar_st.spaces.encoders import (
 )
 from mar_st.spaces.space import Space, open_teacher
 from mar_st.stages.align import align_to
-from mar_st.stages.columns import labelled, read_columns
-from mar_st.stages.encoders import mixed_with_start
-from mar_st.stages.trainer import METRICS_FILE, StageSettings, fit
+from mar_st.stages.trainer import METRICS_FILE, StageSettings
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, store_root, text_keys
 
 if TYPE_CHECKING:
@@ -75,7 +72,13 @@ MANIFEST, REPORT_FILE = "space.json", "ladder.json"
 LEARNING_RATE, GIVEN_RATE = 1e-3, 1e-4
 
 #: Settings on which the weights do not depend.
-_NOT_TRAINED = {"out", "store", "save_steps", "evaluate"}
+_NOT_TRAINED = {"out", "evaluate"}
+
+#: Most queries, and documents, that are held out for the report; a tenth at most.
+HELD_OUT = 200
+
+#: Steps between checkpoints.
+SAVE_STEPS = 200
 
 
 def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -92,11 +95,11 @@ def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[s
         settings: The teacher, the texts and all other settings. The result is a MAR with the teacher as its
             document route, or, if the teacher is not a local model, with only query routes; `OUT.run` holds
             unfinished work.
-        say: Receives one line per phase, and the table of a ladder.
+        say: Receives one line per phase, and the table of the query encoders.
 
     Returns:
         The content of `OUT/space.json`: the space, the settings and the agreement on held-out texts.
-        `OUT/ladder.json` holds the measurements of a ladder.
+        `OUT/ladder.json` holds all measurements.
 
     Raises:
         MarError: A file, a model or vectors are missing, `out` holds something else, or is being written.
@@ -130,7 +133,7 @@ class _Run:
         )
         self.teacher = open_teacher(
             settings.teacher,
-            settings.store or store_root(self.out),
+            store_root(self.out),
             prompts={"query": settings.prompt or "", "document": settings.document_prompt},
             autocast=settings.autocast,
         )
@@ -141,7 +144,7 @@ class _Run:
         self.train: dict[Side, list[str]] = {}
         self.held: dict[Side, list[str]] = {}
         for role, whole in self.texts.items():
-            number = min(settings.held_out, len(whole) // 10)
+            number = min(HELD_OUT, len(whole) // 10)
             kept = set(random.Random(settings.seed).sample(range(len(whole)), number))
             self.held[role] = [whole[row] for row in sorted(kept)]
             self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
@@ -222,11 +225,6 @@ class _Run:
         }
         if settings.student is not None:
             content["student"] = [settings.student, model_digest(settings.student)]
-        if settings.refine is not None:
-            triples = [
-                text for t in read_triples(settings.refine) for text in (t.query, *t.positives, *t.negatives)
-            ]
-            content["refine"] = hashlib.sha256(text_keys(triples).tobytes()).hexdigest()
         recorded: dict[str, Any] = json.loads(json.dumps(content))
         return recorded
 
@@ -254,25 +252,15 @@ class _Run:
     # -- training --
 
     def _rung(self, rung: Rung) -> MAR:
-        """Train a query encoder, and refine it, unless it is finished."""
-
-        def aligned(folder: Path) -> MAR:
-            model = self._untrained(rung)
-            return self._aligned(model, folder) if rung.trained else model
-
-        model = self._phase(f"{rung.name}-align", aligned)
-        if self.settings.refine is not None and rung.trained:
-            model = self._phase(f"{rung.name}-refine", lambda folder: self._refined(model, folder))
-        return model
-
-    def _phase(self, name: str, train: Callable[[Path], MAR]) -> MAR:
-        """Train a phase, or load its finished model."""
-        folder = self.work / name
+        """Train a query encoder, or load it if it is finished."""
+        folder = self.work / rung.name
         if (folder / "model").is_dir():
-            self.say(f"{name}: finished before, kept")
+            self.say(f"{rung.name}: finished before, kept")
             return MAR.from_pretrained(folder / "model", routes="query")
-        self.say(f"{name}: {folder}")
-        model = train(folder)
+        self.say(f"{rung.name}: {folder}")
+        model = self._untrained(rung)
+        if rung.trained:
+            self._align(model, folder)
         forget_lengths(model)
         with finished_folder(folder / "model") as part:
             model.save_pretrained(str(part), create_model_card=False)
@@ -301,8 +289,6 @@ class _Run:
             modules = small_encoder(
                 [*self.train["query"], *self.train["document"]],
                 layers=rung.layers,
-                width=settings.width,
-                vocabulary=settings.vocabulary,
                 max_length=settings.max_length,
             )
         return student(
@@ -330,12 +316,11 @@ class _Run:
                 modules[0],
                 [layer for layer in firsts if layer],
                 texts,
-                pairs=settings.ladder_bigrams,
                 max_length=settings.max_length,
             )
         return self._hidden_means
 
-    def _aligned(self, model: MAR, folder: Path) -> MAR:
+    def _align(self, model: MAR, folder: Path) -> None:
         """Train a student towards the space, in place."""
         settings = self.settings
         entries: dict[Side, str] = {"query": "queries", "document": "texts"}
@@ -345,49 +330,18 @@ class _Run:
             if self.train[role]
         ]
         stage = AlignStage(
-            stage="align", name="align", batches="mixed", learning_rate=self.rate,
-            epochs=settings.epochs, batch_size=settings.batch_size, mini_batch_size=settings.mini_batch_size,
-            temperature=settings.temperature, length_groups=settings.length_groups,
-            contrastive_weight=settings.contrastive_weight, mse_weight=settings.mse_weight,
-            cosine_weight=settings.cosine_weight,
-        )  # fmt: skip
-        prompts = {"query": self._prompt, "": self._documents_prompt}
-        align_to(model, lambda _: self.space, sources, stage, self._stage_settings(folder), prompts)
-        return model
-
-    def _refined(self, model: MAR, folder: Path) -> MAR:
-        """Train an aligned student on labelled triples and stored document vectors, in place."""
-        settings = self.settings
-        triples = read_triples(str(settings.refine))
-        entry = Data(name="refine", path=str(settings.refine), negatives=int((triples.negatives > 0).all()))
-        columns = read_columns(Source(entry, triples), settings.seed)
-        names = [name for name in columns.column_names if name != "query"]
-        texts, places = numbered(*(column_texts(columns, name) for name in names))
-        # The documents stay in the columns, unread, so that no two rows of a batch share one.
-        data = {"refine": labelled(columns.data.table, np.stack(places, axis=1), self.space.documents(texts))}
-        stage = JointStage(
-            stage="joint", name="refine", freeze="document",
-            epochs=settings.refine_epochs, batch_size=settings.refine_batch_size,
-            learning_rate=settings.refine_learning_rate or self.rate / 5,
-            temperature=settings.refine_temperature, mini_batch_size=settings.mini_batch_size,
-            length_groups=settings.length_groups, start_share=settings.refine_start_share,
-        )  # fmt: skip
-        loss = AsymInfoNCELoss(
-            model,
-            temperature=stage.temperature,
-            gather_across_devices=True,
-            mini_batch_size=stage.mini_batch_size,
+            stage="align",
+            name="align",
+            batches="mixed",
+            learning_rate=self.rate,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            temperature=settings.temperature,
         )
-        prompt = {"refine": {"query": self._prompt}} if self._prompt else {}
-        routes = {"refine": {"query": "query"}}
-        with mixed_with_start(model, stage.start_share):
-            fit(model, data, loss, stage, self._stage_settings(folder), prompts=prompt, router_mapping=routes)
-        return model
-
-    def _stage_settings(self, folder: Path) -> StageSettings:
-        settings = self.settings
         precision = "bf16" if settings.autocast else "fp32"
-        return StageSettings(folder, settings.seed, precision, settings.save_steps)
+        run = StageSettings(folder, settings.seed, precision, SAVE_STEPS)
+        prompts = {"query": self._prompt, "": self._documents_prompt}
+        align_to(model, lambda _: self.space, sources, stage, run, prompts)
 
     # -- the result --
 
@@ -438,19 +392,17 @@ class _Run:
             "tasks": self._task_digests(),
             "settings": dict(recorded),
         }
-        lines = []
-        if self.ladder:
-            write_json(part / REPORT_FILE, report)
-            lines = measure.table_lines(report)
-            for line in lines:
-                self.say(line)
+        lines = measure.table_lines(report)
+        for line in lines:
+            self.say(line)
+        write_json(part / REPORT_FILE, report)
         write_text(part / "README.md", self._card(part, manifest, lines))
         write_json(part / MANIFEST, manifest)
         write_digests(part)
         return manifest
 
     def _measured(self, part: Path) -> dict[str, Any]:
-        """Return the agreement of every query encoder; for a ladder also retention, speed and sizes."""
+        """Return scores on the tasks, agreement with the teacher, speed and size of every query encoder."""
         judged = measure.JudgedTasks.of(self.tasks, self.space, self.settings.seed)
         task_queries = [text for task in self.tasks for text in task.queries.values()]
         texts = task_queries or self.held["query"] or self.texts["query"] or self.texts["document"]
@@ -458,12 +410,8 @@ class _Run:
         for rung in self.rungs:
             name = self._route(rung)
             model = MAR.from_pretrained(part, routes="query", query=name)
-            row = rows[rung.name] = {"route": name, "agreement": self._agreement(model)}
-            self.say(f"{name}: {measure.summary(row['agreement'])}")
-            if self.ladder:
-                row["tasks"] = judged.report(model)
-                row |= measure.speed(model.to("cpu"), texts[:128])
-                row |= measure.sizes(model, part, name)
+            row = {"route": name, "tasks": judged.report(model), "agreement": self._agreement(model)}
+            rows[rung.name] = row | measure.speed(model.to("cpu"), texts) | measure.sizes(part, name)
         return {"default": self.default.name, "method": measure.method(), "rungs": rows}
 
     def _agreement(self, model: MAR) -> dict[str, Any]:
@@ -482,7 +430,7 @@ class _Run:
 
     def _card(self, folder: Path, manifest: Mapping[str, Any], table: Sequence[str]) -> str:
         """Return the model card."""
-        name, last = self.out.name, list(manifest["agreement"].items())[-1]
+        name = self.out.name
         tag = "asymmetric" if self._whole else "query-encoder"
         of_full = f"of {manifest['full_dim']} " if manifest["dim"] < manifest["full_dim"] else ""
         documents = "documents = model.encode_document(texts)"
@@ -495,7 +443,6 @@ class _Run:
                 "```python", "from sentence_transformers import SentenceTransformer", "",
                 f"model = {loading_call(name, folder)}  # the folder", "queries = model.encode_query(texts)",
                 documents if self._whole else "# documents: the vectors that are stored already", "```", "",
-                f"On held-out texts ({last[0]}): {measure.summary(last[1])}. Details: `{MANIFEST}`.", "",
-                *(["```text", *table, "```", ""] if table else []),
+                "```text", *table, "```", "", f"Details: `{MANIFEST}` and `{REPORT_FILE}`.", "",
             ]
         )  # fmt: skip

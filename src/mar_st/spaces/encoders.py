@@ -36,42 +36,29 @@ LOOKUP_RUNG, FULL_RUNG = "lookup", "full"
 #: The default rung, if the ladder has it.
 DEFAULT_RUNG = "2"
 
-#: Width of an attention head.
-HEAD_WIDTH = 64
+#: Hidden size, attention heads and maximum vocabulary size of a new student.
+WIDTH, HEADS, VOCABULARY = 256, 4, 16_000
 
 
-def small_encoder(
-    texts: Sequence[str], *, layers: int, width: int, vocabulary: int, max_length: int
-) -> list[Module]:
+def small_encoder(texts: Sequence[str], *, layers: int, max_length: int) -> list[Module]:
     """Build a `gte` encoder with random weights and a trained tokenizer, as `[Transformer, Pooling]`.
 
     Args:
         texts: Texts for the tokenizer. It drops white space, which suits Chinese; for other languages give a
             student that has its own tokenizer.
         layers: Layers.
-        width: Hidden size; a multiple of 64, or less than 128.
-        vocabulary: Maximum number of tokens in the vocabulary.
         max_length: Tokens per text.
-
-    Raises:
-        MarError: The width cannot be divided into heads.
     """
-    heads = max(width // HEAD_WIDTH, 1)
-    if width % (2 * heads):
-        raise MarError(
-            f"A width of {width} cannot be divided into attention heads of {HEAD_WIDTH} dimensions; "
-            f"choose a multiple of {HEAD_WIDTH}."
-        )
-    tokenizer = train_tokenizer(texts, "query", vocab_size=vocabulary, max_length=max_length)
+    tokenizer = train_tokenizer(texts, "query", vocab_size=VOCABULARY, max_length=max_length)
     config = AutoConfig.for_model(
         "gte",
         vocab_size=len(tokenizer),
-        hidden_size=width,
+        hidden_size=WIDTH,
         num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=3 * width,
+        num_attention_heads=HEADS,
+        intermediate_size=3 * WIDTH,
         max_position_embeddings=max(max_length, 512),
-        initializer_range=width**-0.5,
+        initializer_range=WIDTH**-0.5,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         pad_token_id=tokenizer.pad_token_id,

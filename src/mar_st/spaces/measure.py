@@ -1,21 +1,20 @@
-"""What a query encoder keeps of its teacher: agreement on held-out texts, retention, and its speed."""
+"""What a query encoder keeps of its teacher: scores on tasks, agreement of vectors, speed and size."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores, bootstrap
 from mar_st.evaluation.tasks import Task, load_task, score_vectors
-from mar_st.export.measure import BATCH_TEXTS, TIMED_TEXTS, timings
-from mar_st.modules.bigrams import count_values
+from mar_st.export.measure import BATCH_TEXTS, cosines
+from mar_st.export.measure import speed as measured_speed
+from mar_st.model.describe import count_parameters
 from mar_st.modules.layout import saved_chain
 
 if TYPE_CHECKING:
@@ -26,53 +25,37 @@ if TYPE_CHECKING:
     from mar_st.spaces.space import Space
     from mar_st.teachers import Vectors
 
-#: Maximum documents that are ranked.
-MAX_DOCUMENTS = 100_000
-#: Rows of the corpus that are scored at a time.
-BLOCK = 8192
+#: Maximum documents that are ranked for the overlap of the best ten; more are sampled.
+MAX_DOCUMENTS = 50_000
+
 #: Resamples of the bootstrap.
 RESAMPLES = 2000
-#: Queries that are timed together.
-_TIMED_QUERIES = 8 * BATCH_TEXTS
+
+#: Said below every table: the nearer of two encoders to the teacher's vectors may rank worse.
+CAUTION = (
+    "Cosine and overlap@10 compare vectors and hits with the teacher's on held-out texts; they are no "
+    "measure of search"
+)
 
 
-def mean_cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean cosine of two vectors per text, both arrays `(n, dim)`."""
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(np.mean((one * other).sum(axis=1) / np.maximum(lengths, 1e-12)))
-
-
-def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10) -> np.ndarray:
+def ranked(
+    queries: np.ndarray, corpus: np.ndarray, own: Sequence[int] | None, *, top: int = 10
+) -> np.ndarray:
     """Return the rows of the highest inner products for each query, `(queries, top)`, best first.
 
     Args:
         queries: Query vectors, `(n, dim)`.
-        corpus: Document vectors, read block by block.
+        corpus: Document vectors, `(documents, dim)`.
         own: For each query, the corpus row to exclude because it is the query itself; -1: none.
         top: Rows per query; fewer if the corpus is smaller.
     """
-    excluded = np.full(len(queries), -1) if own is None else np.asarray(own)
-    top = min(top, len(corpus) - (own is not None))
-    best = np.empty((len(queries), 0), dtype=np.float32)
-    rows = np.empty((len(queries), 0), dtype=np.int64)
-    for start in tqdm(range(0, len(corpus), BLOCK), desc="ranking", unit="blocks", disable=None, leave=False):
-        scores = queries @ corpus[start : start + BLOCK].T
-        here = np.arange(start, start + scores.shape[1])
-        scores[excluded[:, None] == here[None]] = -np.inf
-        best = np.concatenate([best, scores], axis=1)
-        rows = np.concatenate([rows, np.broadcast_to(here, scores.shape)], axis=1)
-        # Stable, so that the first of equally scored documents wins, whatever the block size.
-        order = np.argsort(-best, axis=1, kind="stable")[:, :top]
-        best, rows = np.take_along_axis(best, order, axis=1), np.take_along_axis(rows, order, axis=1)
-    return rows
-
-
-def overlaps(
-    students: np.ndarray, teachers: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10
-) -> np.ndarray:
-    """Return the share of the teacher's `top` documents in the student's `top`, `(queries,)` float64."""
-    first, second = (ranked(vectors, corpus, own, top=top) for vectors in (students, teachers))
-    return np.array([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)])
+    scores = queries @ corpus.T
+    if own is not None:
+        rows = np.asarray(own)
+        known = np.flatnonzero(rows >= 0)
+        scores[known, rows[known]] = -np.inf
+        top = min(top, len(corpus) - 1)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top]
 
 
 def agreement(
@@ -90,15 +73,15 @@ def agreement(
         taught: The teacher's vectors of the same texts.
         corpus: Vectors of the documents to retrieve from; `None` leaves retrieval out.
         own: Corpus rows of the held-out documents; these are the queries if there are no others.
-        seed: Seed of the sample of a corpus of more than 100,000 documents.
+        seed: Seed of the sample of a large corpus.
 
     Returns:
-        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` with its 95 %
-        interval over the queries, and the counts.
+        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` (share of the teacher's ten
+        best documents among the student's) with its 95 % interval over the queries, and the counts.
     """
     report: dict[str, Any] = {}
     for role, vectors in encoded.items():
-        report[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
+        report[f"cosine_{role}"] = round(float(cosines(vectors, taught[role]).mean()), 4)
         report[f"held_out_{role}"] = len(vectors)
     role = "query" if "query" in encoded else "document"
     if corpus is None or len(corpus) < 2 or role not in encoded:
@@ -108,12 +91,15 @@ def agreement(
         places = {int(row): place for place, row in enumerate(kept)}
         own = [places.get(int(row), -1) for row in own]
         corpus = corpus.select(kept)
-    shares = overlaps(encoded[role], taught[role], corpus, own if role == "document" else None)
+    documents = np.asarray(corpus)
+    excluded = own if role == "document" else None
+    tops = [ranked(vectors[role], documents, excluded) for vectors in (encoded, taught)]
+    shares = np.array([len(set(one) & set(other)) / len(other) for one, other in zip(*tops, strict=True)])
     drawn = bootstrap(Scores(shares[None]), resamples=RESAMPLES, seed=[seed])
     report["overlap_at_10"] = round(float(shares.mean()), 4)
     report["overlap_interval"] = _interval(drawn)
     report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
-    report["overlap_corpus"] = len(corpus)
+    report["overlap_corpus"] = len(documents)
     return report
 
 
@@ -206,76 +192,52 @@ def method() -> str:
 
 
 def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
-    """Measure the times of a query encoder on this processor.
+    """Return `p50_ms` of one query and queries `per_second` of a MAR's query route on this processor."""
+    many = [texts[number % len(texts)] for number in range(8 * BATCH_TEXTS)]
+    return measured_speed(lambda block: model.encode_queries(block, show_progress_bar=False), many)
 
-    Args:
-        model: A MAR with its query route.
-        texts: Queries to time, at least one.
 
-    Returns:
-        `p50_ms` of one query, and `per_second`: queries per second in calls of 16.
-    """
-
-    def encode(block: Sequence[str]) -> np.ndarray:
-        return model.encode_queries(block, show_progress_bar=False)
-
-    seconds = timings(encode, list(texts)[:TIMED_TEXTS])
-    many = [texts[number % len(texts)] for number in range(_TIMED_QUERIES)]
-    blocks = [many[start : start + BATCH_TEXTS] for start in range(0, _TIMED_QUERIES, BATCH_TEXTS)]
-    for block in blocks[:2]:
-        encode(block)
-    started = time.perf_counter()
-    for block in blocks:
-        encode(block)
+def sizes(folder: Path, route: str) -> dict[str, float]:
+    """Return the values in the weights of a saved query encoder, and its MiB on disk."""
+    folders = {part.path for part in saved_chain(folder, route)}
+    files = [file for path in folders for file in path.rglob("*") if file.is_file()]
     return {
-        "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
-        "per_second": round(_TIMED_QUERIES / (time.perf_counter() - started), 1),
+        "parameters": sum(map(count_parameters, folders)),
+        "mib": round(sum(file.stat().st_size for file in files) / 2**20, 2),
     }
-
-
-def sizes(model: MAR, folder: Path, route: str) -> dict[str, float]:
-    """Return the parameters of a query encoder, vectors of token pairs included, and its MiB on disk."""
-    modules = model.route_modules("query")
-    parameters = {id(p): p.numel() for module in modules for p in module.parameters()}
-    files = [file for path in {part.path for part in saved_chain(folder, route)} for file in path.rglob("*")]
-    return {
-        "parameters": sum(parameters.values()) + sum(map(count_values, modules)),
-        "mib": round(sum(file.stat().st_size for file in files if file.is_file()) / 2**20, 2),
-    }
-
-
-def headline(row: Mapping[str, Any]) -> tuple[str, float | None, list[float] | None]:
-    """Return the metric that stands for a rung's quality: name, value and 95 % interval."""
-    agreed = row["agreement"]
-    for task in row["tasks"].values():
-        return task["metric"], task["retention"], task["interval"]
-    if "overlap_at_10" in agreed:
-        return "overlap@10 with the teacher", agreed["overlap_at_10"], agreed["overlap_interval"]
-    return "cosine", agreed.get("cosine_query", agreed.get("cosine_document")), None
 
 
 def table_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return the rungs of a report as lines of text."""
-    lines = [
-        f"{'rung':8} {'route':14} {'retention':>9} {'95 % interval':>15} {'p50 ms':>9} {'queries/s':>9} "
-        f"{'parameters':>12} {'MiB':>8}"
-    ]
-    label = ""
-    for name, row in report["rungs"].items():
-        label, value, bounds = headline(row)
-        figures = "-" if value is None else f"{value:.4f}"
-        spread = "-" if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+    """Return the measurements of all query encoders as lines of text: scores on the tasks first."""
+    rows = report["rungs"]
+    lines, notes = [], []
+    for name in next(iter(rows.values()))["tasks"]:
+        own = {rung: row["tasks"][name] for rung, row in rows.items()}
+        one = next(iter(own.values()))
         lines.append(
-            f"{name:8} {row['route']:14} {figures:>9} {spread:>15} {row['p50_ms']:9.3f} "
+            f"{name}: {one['metric']} of {one['queries']} queries; the teacher's is {one['teacher']:.4f}"
+        )
+        for rung, task in own.items():
+            share = "-"
+            if task["retention"] is not None:
+                low, high = task["interval"]
+                share = f"{task['retention']:.1%} of the teacher's [{low:.1%}, {high:.1%}]"
+            lines.append(f"{rung:8} {task['score']:.4f}  {share}")
+        lines.append("")
+    if not lines:
+        notes = ["Search was not measured: give a task with --eval."]
+    lines.append(
+        f"{'rung':8} {'route':14} {'cosine':>7} {'overlap@10':>10} {'p50 ms':>9} {'queries/s':>9} "
+        f"{'parameters':>12} {'MiB':>8}"
+    )
+    for rung, row in rows.items():
+        agreed = row["agreement"]
+        cosine = agreed.get("cosine_query", agreed.get("cosine_document"))
+        figures = (
+            "-" if value is None else f"{value:.3f}" for value in (cosine, agreed.get("overlap_at_10"))
+        )
+        lines.append(
+            f"{rung:8} {row['route']:14} {next(figures):>7} {next(figures):>10} {row['p50_ms']:9.3f} "
             f"{row['per_second']:9.0f} {row['parameters']:12,} {row['mib']:8.1f}"
         )
-    return [*lines, f"retention: {label}. Times: {report['method']}."]
-
-
-def summary(report: Mapping[str, Any]) -> str:
-    """Return the agreement of a student with its teacher as a line of text."""
-    names = {"cosine_query": "cosine of queries", "cosine_document": "cosine of documents",
-             "overlap_at_10": "overlap@10"}  # fmt: skip
-    return ", ".join(f"{text} {report[name]:.3f}" for name, text in names.items() if name in report) or (
-        "too few texts to hold some out"
-    )
+    return [*lines, f"{CAUTION}. Times: {report['method']}.", *notes]

@@ -28,11 +28,4 @@ def files(tmp_path):
     return (
         write("queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]),
         write("corpus.jsonl", [{"_id": f"d{i}", "text": text} for i, text in enumerate(DOCUMENTS)]),
-        write(
-            "triples.jsonl",
-            [
-                {"query": query, "positive": DOCUMENTS[i], "negatives": [DOCUMENTS[-1 - i]]}
-                for i, query in enumerate(QUERIES)
-            ],
-        ),
     )

@@ -16,7 +16,6 @@ from mar_st.errors import MarError
 from mar_st.files import PackageError
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
-from mar_st.modules.bigrams import BigramTransformer
 from mar_st.spaces import alignment as module
 from mar_st.spaces.measure import table_lines
 from mar_st.teachers import ModelTeacher
@@ -95,8 +94,10 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
     sizes = [report["rungs"][name]["parameters"] for name in ("1", "2", "full")]
     layer = sum(p.numel() for p in teacher[0].model.encoder.layer[0].parameters())
     assert np.diff(sizes).tolist() == [layer, layer]
-    (line,) = (line for line in lines if line.startswith("full "))
-    assert line.split()[:3] == ["full", "query-full", "1.0000"]
+    scores, figures = (line.split() for line in lines if line.startswith("full "))
+    assert (float(scores[1]), scores[2]) == (round(full["tasks"]["task"]["score"], 4), "100.0%")
+    assert figures[1:4] == ["query-full", "1.000", "1.000"]
+    assert any("no measure of search" in line for line in lines)
     assert not (tmp_path / "out.run").exists()
 
 
@@ -112,50 +113,14 @@ def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, teache
     assert cosines[0] > cosines[1] + 0.02
 
 
-@pytest.mark.thorough
-def test_rungs_get_vectors_of_token_pairs(tmp_path, teacher):
-    options = {"epochs": 0.1}
-    _align(tmp_path, "1,2,full", ladder_bigrams=40, **options)
-    report = json.loads((tmp_path / "out/ladder.json").read_text())["rungs"]
-    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
-    for name, rung in (("query", "2"), ("query-1", "1")):
-        model = MAR.from_pretrained(tmp_path / "out", routes="query", query=name, device="cpu")
-        encoder = model.route_modules("query")[0]
-        assert isinstance(encoder, BigramTransformer)
-        assert 0 < len(encoder.bigrams) <= 40
-        tables = 2 * len(encoder.bigrams) * encoder.model.config.hidden_size
-        parameters = sum(p.numel() for module in model.route_modules("query") for p in module.parameters())
-        assert report[rung]["parameters"] == parameters + tables
-        vectors = plain.encode(QUERIES, task=name, prompt_name="query")
-        np.testing.assert_allclose(vectors, model.encode_queries(QUERIES), atol=1e-6)
-    full = MAR.from_pretrained(tmp_path / "out", routes="query", query="query-full", device="cpu")
-    assert not isinstance(full.route_modules("query")[0], BigramTransformer)
-    with pytest.raises(MarError):  # the setting belongs to the run
-        _align(tmp_path, "1,2,full", ladder_bigrams=20, **options)
-
-
-@pytest.mark.thorough
-def test_the_rungs_come_near_to_the_teacher(tmp_path, teacher, task):
-    cosines = []
-    for out, options in (("start", {"learning_rate": 1e-9}), ("out", {"epochs": 8})):
-        _align(tmp_path, "1", out=out, **options, evaluate=(task,))
-        model = MAR.from_pretrained(tmp_path / out, routes="query", device="cpu")
-        cosines.append(
-            float((model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)).sum(axis=1).mean())
-        )
-        (row,) = json.loads((tmp_path / out / "ladder.json").read_text())["rungs"].values()
-        assert 0 < row["tasks"]["task"]["score"] <= 1
-    assert cosines[1] > cosines[0] + 0.1
-
-
 class StopError(Exception):
     pass
 
 
 @pytest.mark.thorough
 def test_resumed_equals_uninterrupted(tmp_path, teacher, monkeypatch):
-    options = {"save_steps": 3}
-    _align(tmp_path, "1,2", out="whole", **options)
+    monkeypatch.setattr(module, "SAVE_STEPS", 3)
+    _align(tmp_path, "1,2", out="whole")
     train, steps = Trainer.train, []
 
     class Kill(TrainerCallback):
@@ -170,18 +135,18 @@ def test_resumed_equals_uninterrupted(tmp_path, teacher, monkeypatch):
 
     monkeypatch.setattr(Trainer, "train", watched)
     with pytest.raises(StopError):
-        _align(tmp_path, "1,2", **options)
+        _align(tmp_path, "1,2")
     run = tmp_path / "out.run"
-    assert (run / "2-align" / "model").is_dir()
-    assert not (run / "1-align" / "model").is_dir()
-    assert list((run / "1-align" / "checkpoints").glob("checkpoint-6"))
+    assert (run / "2" / "model").is_dir()
+    assert not (run / "1" / "model").is_dir()
+    assert list((run / "1" / "checkpoints").glob("checkpoint-6"))
     with pytest.raises(MarError, match="unfinished alignment with other texts or settings"):
-        _align(tmp_path, "1,3", **options)
+        _align(tmp_path, "1,3")
     monkeypatch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store
     steps.clear()
-    _align(tmp_path, "1,2", **options)
+    _align(tmp_path, "1,2")
     assert steps == [7, 8, 9, 10]
-    assert _align(tmp_path, "1,2", **options)["agreement"]  # finished before, kept
+    assert _align(tmp_path, "1,2")["agreement"]  # finished before, kept
     names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors")]
     assert len(names) == 3
     for name in names:
@@ -212,7 +177,7 @@ def test_rungs_can_come_from_vectors_and_a_given_student(tmp_path, teacher):
     vectors = teacher.encode_document(DOCUMENTS)
     write_vectors(tmp_path / "index", list(map(str, range(len(DOCUMENTS)))), vectors, texts=DOCUMENTS)
     own = {"teacher": str(tmp_path / "index"), "queries": None}
-    _align(tmp_path, "1,2", width=64, **own)
+    _align(tmp_path, "1,2", **own)
     assert query_encoders(tmp_path / "out") == ["query", "query-1"]
     assert not list((tmp_path / "out").glob("document_*"))
     kinds = {}

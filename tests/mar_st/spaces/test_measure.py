@@ -10,8 +10,6 @@ from mar_st.spaces.measure import (
     JudgedTasks,
     agreement,
     load_tasks,
-    mean_cosine,
-    overlaps,
     ranked,
     table_lines,
 )
@@ -26,38 +24,30 @@ def corpus(tmp_path):
     return Vectors([folder], np.arange(50)), matrix
 
 
-def test_ranking_equals_a_full_sort(corpus, monkeypatch):
-    vectors, matrix = corpus
+def test_ranking_equals_a_full_sort(corpus):
+    _, matrix = corpus
     queries = np.random.default_rng(1).normal(size=(7, 6)).astype(np.float32)
     whole = np.argsort(-(queries @ matrix.T), axis=1, kind="stable")
-    monkeypatch.setattr(module, "BLOCK", 8)
-    np.testing.assert_array_equal(ranked(queries, vectors, None, top=10), whole[:, :10])
+    np.testing.assert_array_equal(ranked(queries, matrix, None, top=10), whole[:, :10])
     own = [int(row[0]) for row in whole]
-    np.testing.assert_array_equal(ranked(queries, vectors, own, top=10), whole[:, 1:11])
+    np.testing.assert_array_equal(ranked(queries, matrix, own, top=10), whole[:, 1:11])
 
 
-def test_overlap_counts_common_documents(corpus):
+def test_agreement_is_cosine_and_common_documents(corpus):
     vectors, matrix = corpus
     teachers = matrix[:5]
-    assert overlaps(teachers, teachers, vectors, None).tolist() == [1.0] * 5
     students = np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32)
     tops = [set(np.argsort(-matrix @ v)[:10]) for v in (*students, *teachers)]
     expected = [len(a & b) / 10 for a, b in zip(tops[:5], tops[5:], strict=True)]
-    assert overlaps(students, teachers, vectors, None).tolist() == expected
     assert np.mean(expected) < 0.9
     report = agreement({"query": students}, {"query": teachers}, vectors, [], seed=0)
     assert report["overlap_at_10"] == pytest.approx(np.mean(expected), abs=1e-4)
     low, high = report["overlap_interval"]
     assert low < report["overlap_at_10"] < high
-
-
-def test_mean_cosine_ignores_lengths(corpus):
-    _, matrix = corpus
-    assert mean_cosine(matrix, 3 * matrix) == pytest.approx(1.0)
-    expected = np.mean(
-        [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(matrix, -matrix[::-1], strict=True)]
-    )
-    assert mean_cosine(matrix, -matrix[::-1]) == pytest.approx(expected, abs=1e-6)
+    angles = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(students, teachers, strict=True)]
+    assert report["cosine_query"] == pytest.approx(np.mean(angles), abs=1e-4)
+    same = agreement({"query": 3 * teachers}, {"query": teachers}, vectors, [], seed=0)
+    assert (same["cosine_query"], same["overlap_at_10"]) == (1.0, 1.0)
 
 
 def test_queries_come_first_and_a_document_does_not_find_itself(corpus):
@@ -170,15 +160,20 @@ def test_of_a_teacher_that_finds_nothing_no_share_is_kept(make_folder):
     assert report["retention"] is report["interval"] is None
 
 
-def test_a_table_has_a_line_for_each_rung():
+def test_a_table_gives_scores_first_and_says_what_is_no_measure_of_search():
     row = {
-        "route": "query", "agreement": {"overlap_at_10": 0.5, "overlap_interval": [0.4, 0.6]}, "tasks": {},
+        "route": "query", "agreement": {"cosine_query": 0.9, "overlap_at_10": 0.5}, "tasks": {},
         "p50_ms": 1.0, "per_second": 99.0, "mib": 1.5, "parameters": 100,
     }  # fmt: skip
-    task = {"metric": "ndcg@10", "retention": 0.9, "interval": [0.8, 1.0]}
-    report = {"rungs": {"1": row, "2": row | {"tasks": {"one": task}}}, "method": "by hand"}
-    head, first, second, last = table_lines(report)
-    assert head.split()[0] == "rung"
-    assert first.split()[:5] == ["1", "query", "0.5000", "0.400", "to"]
-    assert second.split()[2] == "0.9000"
-    assert last == "retention: ndcg@10. Times: by hand."
+    report = {"rungs": {"1": row, "2": row}, "method": "by hand"}
+    without = table_lines(report)
+    assert [line.split()[:4] for line in without[1:3]] == [[rung, "query", "0.900", "0.500"] for rung in "12"]
+    assert "no measure of search" in without[3]
+    assert "--eval" in without[4]
+    task = {"metric": "ndcg@10", "queries": 9, "teacher": 0.5, "score": 0.45, "retention": 0.9,
+            "interval": [0.8, 1.0]}  # fmt: skip
+    report["rungs"] = {rung: row | {"tasks": {"one": task}} for rung in "12"}
+    lines = table_lines(report)
+    assert lines[0].startswith("one: ndcg@10 of 9 queries")
+    assert lines[1].split()[:3] == ["1", "0.4500", "90.0%"]
+    assert lines[4:] == without[:4]

@@ -12,8 +12,7 @@ QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:5]]
 DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
 
 FAST = {
-    "epochs": 4, "batch_size": 16, "learning_rate": 3e-3, "layers": 1, "width": 32, "vocabulary": 200,
-    "max_length": 32, "held_out": 5,
+    "epochs": 4, "batch_size": 16, "learning_rate": 3e-3, "layers": 1, "max_length": 32,
 }  # fmt: skip
 
 
@@ -21,6 +20,6 @@ def aligned(root, out="out", say=lambda line: None, **changes):
     """Align a student in a folder that holds `teacher`, `queries.jsonl` and `corpus.jsonl`."""
     settings = {
         "teacher": str(root / "teacher"), "out": root / out, "queries": root / "queries.jsonl",
-        "texts": root / "corpus.jsonl", "store": root / "store", **FAST, **changes,
+        "texts": root / "corpus.jsonl", **FAST, **changes,
     }  # fmt: skip
     return align(AlignSettings(**settings), say=say)
