@@ -2,13 +2,13 @@
 
     python benchmarks/learned_judge.py data --open OPEN --out /tmp/learned
     mar cross-encoder /tmp/learned/train.jsonl --base MODEL \
-        --out /tmp/learned/judge --layers 4 --max-length 96 --lowest 6
+        --out /tmp/learned/judge --layers 4 --max-length 96
     python benchmarks/learned_judge.py report /tmp/learned
 
 `data` writes graded pairs of the packaged editions and of openly licensed questions and answers. A fifth of
 the packaged queries is held out, those that share a relevant document together, and nothing of the open test
 sets is trained on. The open pairs have no grades: the answer to a question has the best one, what BM25 finds
-for it otherwise the lowest, unlooked at.
+for it otherwise the lowest, unlooked at. Of each query, six pairs of the lowest grade are kept.
 
 `report` grades the held-out pairs. Intervals are percentiles of 2,000 bootstrap samples of queries.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 LABELS = {"S": 4, "A": 3, "B": 2, "C": 1, "D": 0}
 PACKAGED_TASKS = ("MedTEBRetrieval", "MedTEBReranking")
+#: Pairs of the lowest grade to train on, per query.
+LOWEST = 6
+
 OPEN_SETS = ("huatuo-retrieval", "generated-retrieval")
 
 
@@ -141,7 +145,13 @@ def make(options: argparse.Namespace) -> None:
     train, test = packaged()
     train = some_queries(train, options.queries) + open_pairs(options.open, options.pairs)
     random.Random(11).shuffle(train)
-    write(options.out / "train.jsonl", train)
+    seen: Counter[str] = Counter()
+    kept = []
+    for pair in train:
+        seen[pair["query"]] += pair["label"] == 0
+        if pair["label"] or seen[pair["query"]] <= LOWEST:
+            kept.append(pair)
+    write(options.out / "train.jsonl", kept)
     write(options.out / "test-packaged.jsonl", test)
     for name in OPEN_SETS:
         write(options.out / f"test-{name}.jsonl", open_test(options.open / "eval" / name, options.test))

@@ -19,14 +19,13 @@ from mar_st.spaces.settings import AlignSettings
 app = application(
     "mar", "Train, encode, index and serve asymmetric models for medical text retrieval.", version=True
 )
-indexes = application("index", "Build, change, tune and inspect indexes.")
+indexes = application("index", "Build, change and tune indexes.")
 command(indexes, "build", index.IndexBuild, index.index_build, show=index.shown)
 command(indexes, "update", index.IndexUpdate, index.index_update, show=index.shown)
 command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
-command(indexes, "info", index.IndexInfo, index.index_info, show=index.described)
 
 
-TRAIN, SEARCH, MODEL = "Train", "Search", "Model folders"
+TRAIN, SEARCH, FOLDERS = "Train", "Search", "Folders"
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_result, group=TRAIN)
 command(app, "align", AlignSettings, models.align, group=TRAIN)
 command(app, "mine", MineSettings, models.mine, show=models.show_mined, group=TRAIN)
@@ -41,9 +40,8 @@ app.add_typer(indexes, rich_help_panel=SEARCH)
 command(app, "search", SearchSettings, search, show=found, group=SEARCH)
 command(app, "serve", ServeSettings, serve, group=SEARCH)
 command(app, "export", ExportSettings, export, show=exported, group=SEARCH)
-command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed, group=MODEL)
-command(app, "info", models.InfoSettings, models.info, show=models.as_json, group=MODEL)
-command(app, "push", models.PushSettings, models.push, group=MODEL)
+command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed, group=FOLDERS)
+command(app, "info", models.InfoSettings, models.info, show=models.as_json, group=FOLDERS)
 
 
 def main() -> None:

@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from mar_st.encode import write_vectors
 from mar_st.recipes.load import recipe_names
 
 
@@ -94,6 +96,10 @@ def test_info_describes_a_folder(run_mar, mar, tmp_path):
     code, out, _ = run_mar("info", tmp_path)
     assert code == 0
     assert json.loads(out)["routes"]["query"]["model_type"] == "gte"
+    write_vectors(tmp_path / "vectors", ["a", "b"], np.eye(2, dtype=np.float32))
+    code, out, _ = run_mar("info", tmp_path / "vectors")
+    assert code == 0
+    assert (json.loads(out)["count"], json.loads(out)["settings"]["dim"]) == (2, 2)
 
 
 def test_train_writes_the_model_to_the_given_folder(run_mar, tmp_path):

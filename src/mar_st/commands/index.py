@@ -69,12 +69,6 @@ class IndexTune(Settings):
     threads: int | None = Field(None, ge=1, description="Threads of the encoder; default: all processors.")
 
 
-class IndexInfo(Settings):
-    """Settings of `mar index info`."""
-
-    index: Annotated[str, Argument()] = Field(description="Folder of the index, or its milvus: address.")
-
-
 def index_build(settings: IndexBuild) -> dict[str, Any]:
     """Build an index from a folder of vectors.
 
@@ -153,11 +147,11 @@ def index_tune(settings: IndexTune) -> list[dict[str, Any]]:
     ]
 
 
-def index_info(settings: IndexInfo) -> dict[str, Any]:
+def index_info(index: str) -> dict[str, Any]:
     """Show what an index contains and how it was built."""
     from mar_st.index import Index  # lazy: numpy
 
-    opened = Index.open(settings.index)
+    opened = Index.open(index)
     return {
         "index": opened.name,
         "kind": opened.kind,
@@ -190,11 +184,6 @@ def tuned(efforts: list[dict[str, Any]]) -> str:
         f"{effort['before']['recall@10']:.4f}"
         for effort in efforts
     )
-
-
-def described(about: Mapping[str, Any]) -> str:
-    """Return what an index contains as lines."""
-    return "\n".join(f"{name:12} {value}" for name, value in about.items())
 
 
 def _parameter(setting: str) -> tuple[str, int | str]:

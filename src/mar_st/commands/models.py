@@ -1,4 +1,4 @@
-"""`mar align`, `mine`, `trim`, `info` and `push`."""
+"""`mar align`, `mine`, `trim` and `info`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from mar_st.commands.index import index_info
 from mar_st.options import Argument, Settings, say
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ class TrimSettings(Settings):
     texts: list[str] = Field(
         min_length=1, description="File or folder of texts whose tokens are kept first; may be repeated."
     )
-    revision: str | None = Field(None, description="Branch, tag or commit of a model on the Hub.")
-    overwrite: bool = Field(False, description="Replace the model in the folder OUT.")
 
 
 def trim(settings: TrimSettings) -> Any:
@@ -68,8 +67,6 @@ def trim(settings: TrimSettings) -> Any:
         settings.out,
         keep=settings.keep,
         texts=Texts.joined([file_texts(name) for name in settings.texts]),
-        revision=settings.revision,
-        overwrite=settings.overwrite,
         show_progress=True,
     )
 
@@ -82,36 +79,27 @@ def show_trimmed(done: Any) -> str:
 class InfoSettings(Settings):
     """Settings of `mar info`."""
 
-    model: Annotated[str, Argument()] = Field(
-        description="Folder of a saved MAR, or a packaged name such as mar-mini."
+    path: Annotated[str, Argument()] = Field(
+        description="Folder of a model, of vectors or an index; a name such as mar-mini; a milvus: address."
     )
 
 
 def info(settings: InfoSettings) -> dict[str, Any]:
-    """Show the parts of a saved MAR without loading weights."""
+    """Show what a model, a folder of vectors or an index contains, without loading weights."""
+    from mar_st.encode import VectorFolder  # lazy: numpy
+    from mar_st.files import read_record  # lazy: numpy
     from mar_st.model.describe import describe  # lazy: safetensors
 
-    return describe(settings.model)
+    path = settings.path
+    kind = (read_record(Path(path) / "manifest.json") or {}).get("format")
+    if path.startswith("milvus:") or kind == "mar-index":
+        return index_info(path)
+    if kind == "mar-vectors":
+        manifest = VectorFolder.open(path).manifest
+        return {name: manifest[name] for name in ("count", "model", "space", "settings", "corpus")}
+    return describe(path)
 
 
 def as_json(parts: dict[str, Any]) -> str:
-    """Return the parts of a MAR as JSON, which is how they are shown."""
-    return json.dumps(parts, ensure_ascii=False, indent=2)
-
-
-class PushSettings(Settings):
-    """Settings of `mar push`."""
-
-    model: Annotated[Path, Argument()] = Field(description="Run folder, or model folder.")
-    repository: Annotated[str, Argument()] = Field(description="Repository on the Hub, as ORG/NAME.")
-    public: bool = Field(False, description="Make the repository public; default: private.")
-    revision: str | None = Field(
-        None, description="Branch to upload to; created if it does not exist; default: main."
-    )
-
-
-def push(settings: PushSettings) -> str:
-    """Upload a finished model to the Hugging Face Hub."""
-    from mar_st.model.hub import push as upload  # lazy: huggingface_hub
-
-    return upload(settings.model, settings.repository, public=settings.public, revision=settings.revision)
+    """Return the parts as JSON, which is how they are shown."""
+    return json.dumps(parts, ensure_ascii=False, indent=2, default=str)

@@ -29,6 +29,12 @@ __all__ = ["GradedPair", "GraderSettings", "read_graded", "train_grader"]
 #: The highest allowed label.
 MAX_LABEL = 100
 
+#: Share of the queries that thresholds are fitted on, not weights.
+CALIBRATION = 0.1
+
+#: Steps between checkpoints.
+SAVE_STEPS = 200
+
 #: Parts of the calibration queries; each part is labelled with thresholds of the others.
 FOLDS = 5
 
@@ -62,14 +68,7 @@ class GraderSettings(Settings):
         allow_inf_nan=False,
         description="Peak learning rate of AdamW, after a tenth of the steps.",
     )
-    lowest: int | None = Field(
-        None, ge=1, description="Number of training pairs of the lowest label per query; default: all."
-    )
-    calibration: float = Field(
-        0.1, gt=0, lt=1, description="Share of the queries used to fit thresholds, not weights."
-    )
     seed: int = Field(42, ge=0, lt=2**32, description="Random seed.")
-    save_steps: int = Field(200, ge=1, description="Number of steps between checkpoints.")
 
 
 def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
@@ -116,7 +115,7 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
 
     need_packages("accelerate", extra="train", purpose="Training")
     pairs = read_graded(settings.data)
-    training, held_back = _split(pairs, settings)
+    training, held_back = _split(pairs, settings.seed)
     identity, out = _identity(pairs, settings), settings.out
     work = out.with_name(f"{out.name}.work")
     with locked(work):
@@ -167,19 +166,17 @@ def show_grader(report: dict[str, Any]) -> str:
 
 def _identity(pairs: Sequence[GradedPair], settings: GraderSettings) -> str:
     weights = Path(settings.base) / "model.safetensors"
-    recorded = settings.model_dump(mode="json", exclude={"data", "out", "base", "save_steps"})
+    recorded = settings.model_dump(mode="json", exclude={"data", "out", "base"})
     base = sha256(weights) if weights.is_file() else settings.base
     return hashlib.sha256(json.dumps([recorded, base, *pairs]).encode()).hexdigest()[:32]
 
 
-def _split(
-    pairs: Sequence[GradedPair], settings: GraderSettings
-) -> tuple[list[GradedPair], list[GradedPair]]:
+def _split(pairs: Sequence[GradedPair], seed: int) -> tuple[list[GradedPair], list[GradedPair]]:
     """Return pairs to train on, and pairs of other queries to fit thresholds on."""
-    draw = random.Random(settings.seed)
+    draw = random.Random(seed)
     queries = sorted({pair.query for pair in pairs})
     draw.shuffle(queries)
-    count = max(FOLDS, round(len(queries) * settings.calibration))
+    count = max(FOLDS, round(len(queries) * CALIBRATION))
     held_queries = set(queries[:count])
     training = [pair for pair in pairs if pair.query not in held_queries]
     held_back = [pair for pair in pairs if pair.query in held_queries]
@@ -188,16 +185,6 @@ def _split(
             f"{len(queries)} queries, of which {count} are held back for the thresholds: the pairs of each "
             "part need two labels at least. Give more graded queries."
         )
-    if settings.lowest is not None:
-        lowest = min(pair.label for pair in training)
-        draw.shuffle(training)
-        seen: Counter[str] = Counter()
-        sampled = []
-        for pair in training:
-            seen[pair.query] += pair.label == lowest
-            if pair.label != lowest or seen[pair.query] <= settings.lowest:
-                sampled.append(pair)
-        training = sampled
     return training, held_back
 
 
@@ -266,7 +253,7 @@ def _trained(
         learning_rate=settings.learning_rate,
         warmup_steps=0.1,
         seed=settings.seed,
-        save_steps=settings.save_steps,
+        save_steps=SAVE_STEPS,
         save_total_limit=1,
         logging_steps=20,
         report_to="none",

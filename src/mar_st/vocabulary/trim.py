@@ -88,7 +88,6 @@ def trim(
     texts: Sequence[str],
     revision: str | None = None,
     prompts: Sequence[str] | None = None,
-    overwrite: bool = False,
     show_progress: bool = False,
 ) -> Trimmed:
     """Write an encoder with a smaller vocabulary; vectors of texts whose pieces all stay do not change.
@@ -100,18 +99,15 @@ def trim(
         texts: Texts that decide which pieces are kept.
         revision: Branch, tag or commit of a Hub name.
         prompts: Possible prefixes of a text; default the prompts that the model was saved with.
-        overwrite: Replace the model in `out`.
         show_progress: Show progress bars.
 
     Raises:
         MarError: The model does not exist, its vocabulary cannot be cut, `keep` is out of range, or `out`
-            exists and may not be replaced.
+            is not empty.
     """
     root, out = fetch(source, revision), Path(out)
     if out.is_dir() and any(out.iterdir()):
-        is_model = any((out / name).is_file() for name in ("modules.json", "config.json"))
-        if not (overwrite and is_model) or root.resolve().is_relative_to(out.resolve()):
-            raise MarError(f"{out} exists; give another folder, or --overwrite if it holds another model.")
+        raise MarError(f"{out} exists; give another folder.")
     if prompts is None:
         saved = read_record(root / "config_sentence_transformers.json") or {}
         prompts = [text for text in (saved.get("prompts") or {}).values() if text]

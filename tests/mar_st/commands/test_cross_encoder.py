@@ -38,18 +38,16 @@ def test_the_command_trains_a_grader(command, tmp_path):
         tmp_path / "judge",
         "--max-length",
         16,
-        "--calibration",
-        0.5,
     ]
     code, out, err = command("cross-encoder", data, *options, "--json")
     assert code == 0, err
     report = json.loads(out[out.index("{\n") :])
-    assert report["trained"] == {"0": 6, "1": 6, "2": 6}
-    assert report["calibrated"] == {"0": 6, "1": 6, "2": 6}
+    assert report["trained"] == {"0": 7, "1": 7, "2": 7}
+    assert report["calibrated"] == {"0": 5, "1": 5, "2": 5}
     assert list(Grader(tmp_path / "judge").thresholds.bounds) == report["bounds"]
     code, out, err = command("cross-encoder", data, *options)
     assert code == 0, err
-    assert "trained on 18 pairs" in out
+    assert "trained on 21 pairs" in out
     code, _, err = command("cross-encoder", tmp_path / "none.jsonl", *options)
     assert code == 2
     assert "There is no" in err

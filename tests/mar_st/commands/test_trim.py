@@ -20,12 +20,12 @@ def texts(tmp_path):
 
 def test_figures_are_printed(texts, tmp_path):
     folder = encoder_folder(tmp_path / "full")
-    arguments = ["trim", str(folder), str(tmp_path / "cut"), "--keep", "100", "--texts", texts]
-    result = CliRunner().invoke(app, arguments)
+    arguments = ["--keep", "100", "--texts", texts]
+    result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "cut"), *arguments])
     assert result.exit_code == 0, result.output
     assert "-> 100 pieces" in result.output
     assert "100.00% of the texts unchanged" in result.output
-    result = CliRunner().invoke(app, [*arguments, "--overwrite", "--json"])
+    result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "again"), *arguments, "--json"])
     figures = json.loads(result.stdout)
     assert figures["pieces"][1] == 100
     assert figures["parameters"][0] - figures["parameters"][1] == 32 * (figures["pieces"][0] + 7 - 100)

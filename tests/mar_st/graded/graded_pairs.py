@@ -9,8 +9,7 @@ from mar_st.graded.train import GradedPair, GraderSettings
 #: The label depends only on the document, not on the query.
 DOCUMENTS = {0: "感冒发热", 2: "咳嗽怎么办", 4: "高血压医生你好"}
 HOW = {
-    "max_length": 24, "epochs": 12, "batch_size": 16, "learning_rate": 2e-2, "calibration": 0.3,
-    "save_steps": 5,
+    "max_length": 24, "epochs": 12, "batch_size": 16, "learning_rate": 2e-2,
 }  # fmt: skip
 
 
