@@ -124,11 +124,12 @@ def shown(text: str) -> str:
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
-def _hush() -> None:
-    """Print no progress: commands and libraries show bars on a terminal only."""
+def _hush(quiet: bool) -> None:
+    """Set whether progress is printed; commands and libraries show bars on a terminal only."""
     global _quiet
-    _quiet = True
-    sys.stderr.isatty = lambda: False  # type: ignore[method-assign]
+    _quiet = quiet
+    if quiet:
+        sys.stderr.isatty = lambda: False  # type: ignore[method-assign]
 
 
 def application(name: str, help_text: str, *, version: bool = False) -> typer.Typer:
@@ -222,8 +223,7 @@ def command(
     switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
 
     def called(*, json_output: bool = False, quiet: bool = False, **values: Any) -> None:
-        if quiet:
-            _hush()
+        _hush(quiet)
         fields = model.model_fields
         given = {key: _given(fields[key], value) for key, value in values.items() if value is not None}
         try:

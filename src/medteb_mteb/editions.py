@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from mar_st.errors import MarError
-from mar_st.files import listed_path, write_text
+from mar_st.files import JsonError, listed_path, read_json, write_text
 from mar_st.files import sha256 as sha256_of
 from mar_st.options import invalid
 
@@ -163,9 +163,8 @@ def _edition(content: dict[str, Any], folder: Path) -> Edition:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate has no digest
-    except (ValueError, RecursionError, OSError) as error:
+        content = read_json(path)
+    except (JsonError, OSError) as error:
         raise EditionError(f"{path} is not valid UTF-8 JSON ({error}). Restore it, or delete it.") from None
     if not isinstance(content, dict):
         raise EditionError(f"{path}: expected a JSON object, got {type(content).__name__}.")

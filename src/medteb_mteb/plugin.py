@@ -61,6 +61,7 @@ SEAMS = (
     ("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "get_benchmarks"),
     ("mteb.evaluate", "_requires_merge", "never mixing results of two editions"),
     (_CACHE, "ResultCache._get_unsubmitted_results", "keeping private results at home"),
+    (_CACHE, "ResultCache.save_to_cache", "saying which score was saved where"),
     (_CACHE, "CopyResultsAction.do", "keeping private names out of submissions"),
 )
 
@@ -177,6 +178,7 @@ def _register_all() -> None:
     _keep_off_the_hub(ALIASES)
     _keep_editions_apart()
     _hold_back_private_results()
+    _say_what_is_saved()
     _add_benchmarks(BENCHMARKS)
 
 
@@ -390,6 +392,25 @@ def _hold_back_private_results() -> None:
 
     _set(module.ResultCache, "_get_unsubmitted_results", _get_unsubmitted_results)
     _set(module.CopyResultsAction, "do", do)
+
+
+def _say_what_is_saved() -> None:
+    """Log the score of a task of this package and the file that holds it; `mteb run` prints mteb's log."""
+    module = import_module(_CACHE)
+    save, log = module.ResultCache.save_to_cache, logging.getLogger("mteb.medteb")
+    last: tuple[Path, Any] = (Path(), None)
+
+    def save_to_cache(self: Any, result: Any, model: Any, revision: str | None = None, **kwargs: Any) -> None:
+        nonlocal last
+        save(self, result, model, revision, **kwargs)
+        task = _get_tasks()._TASKS_REGISTRY.get(result.task_name)
+        ours = task is not None and task.__module__.startswith(f"{__package__}.")
+        path, name = self.get_task_result_path(result.task_name, model, revision), result.task_name
+        if ours and last != (path, result.scores):  # mteb saves every result twice
+            last, metric = (path, result.scores), task.metadata.main_score
+            log.info("%s: %s = %.4f, saved in %s", name, metric, result.get_score(), path)
+
+    _set(module.ResultCache, "save_to_cache", save_to_cache)
 
 
 def _public_results(

@@ -120,19 +120,56 @@ def test_a_disputed_document_does_not_count_as_wrong(encoder, make_folder, tmp_p
     assert after["ndcg_at_10"] >= before["ndcg_at_10"]
 
 
-@pytest.mark.parametrize("kind", ["Retrieval", "STS", "Classification"])
-def test_vectors_that_are_not_finite_are_refused(encoder, make_folder, kind):
-    broken = copy.copy(encoder)
+class NanModel:
+    """An encoder or a cross-encoder with a value that is not finite."""
 
-    class Broken(type(encoder)):
-        def encode(self, *args, **kwargs):
-            vectors = np.array(super().encode(*args, **kwargs))
-            vectors[0, 0] = np.nan
-            return vectors
+    def __init__(self, model, method, value):
+        broken = copy.copy(model)
 
-    broken.__class__ = Broken
+        def bad(self, *args, **kwargs):
+            values = np.array(getattr(type(model), method)(self, *args, **kwargs))
+            values.flat[0] = value
+            return values
+
+        broken.__class__ = type("Broken", (type(model),), {method: bad})
+        self.model = broken
+
+
+class CrossEncoder:
+    """Scores pairs by their length."""
+
+    mteb_model_meta = mteb.get_model_meta("bm25-jieba")
+
+    def predict(self, inputs1, inputs2, **kwargs):
+        return np.array([float(len(text)) for batch in inputs2 for text in batch["text"]])
+
+
+KINDS = ["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_vectors_that_are_not_finite_are_refused(encoder, make_folder, kind, value):
+    broken = NanModel(encoder, "encode", value).model
     with pytest.raises(ValueError, match="NaN or infinite"):
         mteb.evaluate(broken, task_from_folder(make_folder(kind)), cache=None, show_progress_bar=False)
+
+
+def test_scores_of_a_cross_encoder_that_are_not_finite_are_refused(make_folder):
+    task, model = task_from_folder(make_folder("Reranking")), CrossEncoder()
+    assert mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        broken = NanModel(model, "predict", np.nan).model
+        mteb.evaluate(broken, task, cache=None, show_progress_bar=False)
+
+
+@pytest.mark.parametrize("name", [*OURS, "CMedQAv1-reranking"])
+def test_registered_tasks_refuse_them_too(encoder, data_root, make_folder, name):
+    if name not in OURS:
+        make_folder("Reranking", f"data/{name}")
+    broken = NanModel(encoder, "encode", np.nan).model
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        mteb.evaluate(broken, mteb.get_task(name), cache=None, show_progress_bar=False)
 
 
 def test_a_checked_model_gives_the_same_scores_and_leaves_the_model_as_it_was(encoder, make_folder):

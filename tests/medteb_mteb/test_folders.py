@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
+import os
+import shutil
 
 import mteb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from medteb_mteb.editions import write_manifest
+from mar_st.errors import MarError
+from medteb_mteb.editions import read_provenance, write_manifest
 from medteb_mteb.folders import (
     FolderError,
     inspect_folder,
@@ -145,6 +149,53 @@ def test_qrels_are_read_in_other_forms(make_folder, form):
         names = ("q_id", "p_id", "score") if form == "c-mteb" else ("query-id", "corpus-id", "score")
         write_rows(folder / "qrels" / "test.jsonl", [dict(zip(names, one, strict=True)) for one in pairs])
     assert read_folder(folder).retrieval.qrels == expected
+
+
+@pytest.mark.parametrize(
+    ("suffix", "separator", "encoding"),
+    [
+        (".csv", ",", "gb18030"),
+        (".tsv", ",", "utf-8"),
+        (".csv", "\t", "utf-8"),
+        (".csv.gz", ",", "utf-8-sig"),
+    ],
+)
+def test_tables_of_a_clinic_are_read(make_folder, suffix, separator, encoding):
+    folder = make_folder("Retrieval")
+    expected = read_folder(folder).retrieval
+    tables = {name: rows_of(folder / f"{name}.jsonl") for name in ("corpus", "queries")}
+    tables["qrels"] = [
+        {"query-id": q, "corpus-id": d, "score": s}
+        for q, row in expected.qrels.items()
+        for d, s in row.items()
+    ]
+    shutil.rmtree(folder / "qrels")
+    for name, rows in tables.items():
+        lines = [separator.join(map(str, row)) for row in (rows[0], *(one.values() for one in rows))]
+        content = "\r\n".join(lines).encode(encoding)
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)
+        (folder / f"{name}{suffix}").write_bytes(gzip.compress(content) if "gz" in suffix else content)
+    assert read_folder(folder).retrieval == expected
+
+
+@pytest.mark.parametrize("name", ["README.md", "manifest.json", "provenance.json", "corpus.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(make_folder, name):
+    folder = make_folder("Retrieval")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(MarError, match=name.partition(".")[0]):
+        read_provenance(folder) if name == "provenance.json" else read_folder(folder)
+
+
+def test_a_card_of_nested_merge_keys_is_refused_at_once(make_folder):
+    folder = make_folder("Retrieval")
+    lines = [
+        "a0: &a0 {x: 1}",
+        *(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9)),
+    ]
+    (folder / "README.md").write_text("---\n" + "\n".join(lines) + "\n---\n")
+    with pytest.raises(FolderError, match=r"README.md"):
+        read_folder(folder)
 
 
 def test_parquet_shards_and_files_declared_by_the_card_are_read(make_folder):

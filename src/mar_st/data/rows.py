@@ -2,7 +2,7 @@
 
 Only the current row is in memory (a JSON array is read as a whole). Text is UTF-8, with or without a byte
 order mark, or GB18030, which is detected; `.gz` files are read too. CSV and TSV have the quoting rules of
-CSV.
+CSV; a table whose header holds only the other separator is read with that one.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _file_rows(path: Path) -> Iterator[Row | MarError]:
         if suffix == ".parquet":
             yield from _parquet_rows(path)
         elif suffix in SEPARATORS:
-            yield from _separated_rows(path, SEPARATORS[suffix])
+            yield from _separated_rows(path, _separator(path, SEPARATORS[suffix]))
         elif suffix == TEXT_SUFFIX:
             yield from _text_rows(path)
         elif suffix == ".json" and _start(path).lstrip().startswith("["):
@@ -226,6 +226,13 @@ def _array_rows(path: Path) -> Iterator[Row | MarError]:
     for number, row in enumerate(content, 1):
         place = f"{path}, row {number}"
         yield Row(place, row) if isinstance(row, dict) else _no_object(place, row)
+
+
+def _separator(path: Path, usual: str) -> str:
+    """Return the separator of a table: the usual one of its suffix, unless the header has only the other."""
+    _, header = next(text_lines(path), (1, ""))
+    others = [one for one in SEPARATORS.values() if one != usual and one in str(header)]
+    return usual if usual in str(header) or not others else others[0]
 
 
 def _separated_rows(path: Path, separator: str) -> Iterator[Row | MarError]:

@@ -19,7 +19,8 @@ import typer
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.options import Settings, Switch
+from mar_st.options import Settings, Switch, say, shown
+from medteb_mteb.folders import TaskFolder, is_nano, read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,6 +54,7 @@ class RunSettings(Settings):
     batch_size: int = Field(32, ge=1, description="Number of texts encoded at once.")
     device: str | None = Field(None, description="PyTorch device, e.g. cpu; default: a GPU if there is one.")
     trec: bool = Field(False, description="Save rankings as TREC runs, and the judgements as TREC qrels.")
+    markdown: bool = Field(False, description="Print the table and the comparisons as Markdown.")
 
 
 @dataclass
@@ -63,11 +65,13 @@ class RunOutcome:
         table: Existing and new scores.
         errors: A line per failed model and task.
         left_out: Tasks of benchmarks whose data are not available, and why.
+        markdown: True to print Markdown.
     """
 
     table: ResultTable
     errors: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    markdown: bool = False
 
     @property
     def failed(self) -> bool:
@@ -82,20 +86,25 @@ class RunOutcome:
 def run(settings: RunSettings) -> RunOutcome:
     """Evaluate models on tasks, benchmarks or data folders.
 
-    Prints the scores with 95 % bootstrap intervals over the test items. Results are saved in mteb's own
-    format and reused when data and model are the same, so the same command continues an interrupted run.
-    Tasks of a benchmark whose data cannot be fetched are left out and listed with the reason. The exit code
-    is 1 if an evaluation failed or nothing could be run; the others are saved.
+    `mteb available-benchmarks` and `mteb available-tasks` list those that are known; `--data` takes folders
+    of your own. Prints the scores with 95 % bootstrap intervals over the test items, and a paired test of
+    every two models. Results are saved in mteb's own format and reused when data and model are the same, so
+    the same command continues an interrupted run. Tasks of a benchmark whose data cannot be fetched are left
+    out and listed with the reason. The exit code is 1 if an evaluation failed or nothing could be run; the
+    others are saved.
     """
-    from mteb.cache import ResultCache  # lazy: mteb
+    if not (settings.data or settings.tasks or settings.benchmarks):
+        raise MarError("No task is given; pass --data FOLDER, -t TASK or -b BENCHMARK.")
+    folders = [folder if is_nano(folder) else read_folder(folder) for folder in settings.data]
+    from mteb.cache import ResultCache  # lazy: mteb, after the data are checked
 
     from medteb_mteb.report.table import ResultTable  # lazy: scipy
 
     _quieten()
-    tasks, optional = _tasks(settings)
+    tasks, optional = _tasks(settings, folders)
     metas = [_model(name) for name in settings.models]
     labels = _labels(metas)
-    outcome = RunOutcome(ResultTable(labels, [], []))
+    outcome = RunOutcome(ResultTable(labels, [], []), markdown=settings.markdown)
     cache = ResultCache(settings.output_folder)
     entries: list[ScoreEntry] = []
     for label, meta in zip(labels, metas, strict=True):
@@ -144,7 +153,9 @@ def _averages(settings: RunSettings) -> dict[str, Sequence[Sequence[str]]]:
     return all_averages
 
 
-def _tasks(settings: RunSettings) -> tuple[list[AbsTask], frozenset[str]]:
+def _tasks(
+    settings: RunSettings, folders: Iterable[Path | TaskFolder]
+) -> tuple[list[AbsTask], frozenset[str]]:
     """Return the tasks to run, and the names of those that benchmarks alone ask for."""
     import mteb  # lazy: mteb
 
@@ -158,8 +169,8 @@ def _tasks(settings: RunSettings) -> tuple[list[AbsTask], frozenset[str]]:
             if tasks.setdefault(name, part).metadata.revision != part.metadata.revision:
                 raise MarError(f"Task {name} is given twice with different data; run one after the other.")
 
-    for folder_task in tasks_from_folders(settings.data):
-        folder_task.load_data()  # reports data problems before any model is loaded
+    for folder_task in tasks_from_folders(folders):
+        folder_task.load_data()  # reports problems of a Nano set before any model is loaded
         tasks[folder_task.metadata.name] = folder_task
     _register(tasks.values())
     try:
@@ -168,8 +179,6 @@ def _tasks(settings: RunSettings) -> tuple[list[AbsTask], frozenset[str]]:
         add(task for name in settings.benchmarks for task in mteb.get_benchmark(name).tasks)
     except KeyError as error:
         raise MarError(f"{error.args[0].removeprefix('KeyError: ')}") from None
-    if not tasks:
-        raise MarError("No task is given; pass --data FOLDER, -t TASK or -b BENCHMARK.")
     return list(tasks.values()), frozenset(tasks) - requested
 
 
@@ -267,7 +276,7 @@ class _Runner:
         return self.model is not None
 
     def _say(self, text: str) -> None:
-        typer.echo(f"{self.label}  {text}", err=True)
+        say(f"{self.label}  {text}")
 
     def _path(self, kind: str, task: AbsTask, suffix: str = ".json") -> Path:
         """Return the path of a file about this model and task, beside mteb's result."""
@@ -422,10 +431,11 @@ def _quieten() -> None:
 
 
 def as_text(outcome: RunOutcome) -> str:
-    """Return the table in Markdown, and notes; what failed or was left out goes to stderr."""
+    """Return the table and notes; what failed or was left out goes to stderr."""
     for task, reason in outcome.left_out.items():
-        typer.echo(f"medteb: left out: {task}: {reason}", err=True)
+        typer.echo(shown(f"medteb: left out: {task}: {reason}"), err=True)
     for line in outcome.errors:
-        typer.echo(f"medteb: failed: {line}", err=True)
-    interval = "[low, high]: 95 % bootstrap interval over the test items."
-    return "\n".join([outcome.table.to_markdown(), "", interval, *outcome.table.notes()])
+        typer.echo(shown(f"medteb: failed: {line}"), err=True)
+    table = outcome.table.to_markdown() if outcome.markdown else outcome.table.to_text()
+    notes = ["[low, high]: 95 % bootstrap interval over the test items.", *outcome.table.notes()]
+    return "\n".join([table, "", *(f"- {note}" if outcome.markdown else note for note in notes)])

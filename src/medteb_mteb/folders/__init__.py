@@ -20,6 +20,7 @@ from medteb_mteb.folders.layout import (
     Problems,
     card_header,
     inspect_folder,
+    is_nano,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "detect_type",
     "eval_languages",
     "inspect_folder",
+    "is_nano",
     "load_into",
     "read_folder",
     "table_rows",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from mar_st.errors import MarError
-from mar_st.files import YamlError, parse_yaml
+from mar_st.files import YamlError, parse_yaml, regular
 from mar_st.options import Settings, invalid
 from medteb_mteb.editions import (
     MANIFEST_NAME,
@@ -39,15 +39,19 @@ __all__ = [
     "config_names",
     "config_splits",
     "inspect_folder",
+    "is_nano",
+    "splits_of",
 ]
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
-SUFFIXES = (".jsonl", ".tsv", ".csv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".tsv", ".csv", ".jsonl.gz", ".json.gz", ".tsv.gz", ".csv.gz", ".parquet")
 #: Qrels in TREC's format: query, iteration, document, grade, apart by blanks.
 TREC_SUFFIXES = (".trec", ".qrels")
 #: Configurations that may hold the qrels on the Hub; the first that a card declares is used.
 QRELS_CONFIGS = ("qrels", "default")
+#: Lists of candidates that a Nano set has.
+BM25, HYBRID = "bm25", "reranking_hybrid"
 #: Pairs that the judges do not agree on.
 DISPUTED = "disputed.tsv"
 #: Files beside the tables that list judged pairs, and the column that says more about a pair.
@@ -56,7 +60,8 @@ JUDGED_COLUMNS = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv
 PINNED_SETTINGS = ("type", "prompt", "main_score", "ignore_identical_ids")
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
-    f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
+    "columns of STS, pair classification, classification or clustering, as .jsonl, .json, .tsv, .csv (also "
+    ".gz) or .parquet"
 )
 
 
@@ -259,7 +264,7 @@ def card_header(folder: Path) -> dict[str, Any]:
     Raises:
         FolderError: The header is not UTF-8, not YAML, or not a mapping.
     """
-    card = folder / "README.md"
+    card = regular(folder / "README.md")
     if not card.is_file():
         return {}
     try:
@@ -299,8 +304,21 @@ def config_names(folder: Path) -> list[str]:
 def config_splits(folder: Path, config: str) -> list[str]:
     """Return the names of the splits of one configuration, in the card's order and then by name."""
     declared = list(_configs(folder, card_header(folder)).get(config, {}))
-    files = sorted(path.name for path in (folder / config).glob("*") if path.suffix in SUFFIXES)
-    return list(dict.fromkeys([*declared, *(re.sub(r"(-\d+-of-\d+)?\.\w+$", "", name) for name in files)]))
+    files = sorted(path.name for path in (folder / config).glob("*") if path.name.endswith(SUFFIXES))
+    stems = (re.sub(r"(-\d+-of-\d+)?\.\w+(\.gz)?$", "", name) for name in files)
+    return list(dict.fromkeys([*declared, *stems]))
+
+
+def is_nano(folder: Path) -> bool:
+    """Return True if a folder is a Nano set: it has a list of candidates of BM25, or a hybrid one."""
+    folder = folder.expanduser()
+    return folder.is_dir() and bool({BM25, HYBRID} & {*config_names(folder)}) and bool(splits_of(folder))
+
+
+def splits_of(folder: Path) -> list[str]:
+    """Return the names of the splits of a Nano set that have all three tables, in the card's order."""
+    splits = [config_splits(folder, name) for name in ("corpus", "queries", "qrels")]
+    return [split for split in splits[0] if all(split in others for others in splits[1:])]
 
 
 def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[Path]]:
@@ -324,7 +342,7 @@ def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[
         for role, more in {"corpus": (), "queries": ("query",), "top_ranked": ()}.items()
     }
     if tables["corpus"] or tables["queries"]:
-        tables["qrels"] = find("qrels", QRELS_CONFIGS, [f"qrels/{split}"])
+        tables["qrels"] = find("qrels", QRELS_CONFIGS, [f"qrels/{split}", "qrels"])
         if missing := [role for role in ("corpus", "queries", "qrels") if not tables[role]]:
             raise FolderError(folder, [f"no {' and no '.join(missing)} for split {split!r}. {_EXPECTED}"])
         tables["judged"] = [folder / name for name in JUDGED_COLUMNS if _lists_pairs(folder / name)]

@@ -69,7 +69,13 @@ _LANGUAGES = {
 
 
 class FolderTask(LocalTask):
-    """A task that reads a folder in the Hub layout: its own, or `$MEDTEB_DATA/<task>/` if there is one."""
+    """A task that reads a folder in the Hub layout: its own, or `$MEDTEB_DATA/<task>/` if there is one.
+
+    Attributes:
+        content: Content of the folder, if it was read before the task was made; it is given up when used.
+    """
+
+    content: TaskFolder | None = None
 
     def describe(self, folder: Path) -> dict[str, Any]:
         """Return the digest of the folder's data and settings."""
@@ -77,7 +83,8 @@ class FolderTask(LocalTask):
 
     def read(self, folder: Path) -> None:
         """Check the folder and read it."""
-        load_into(self, read_folder(folder, self.metadata.eval_splits[0]))
+        content, self.content = self.content, None
+        load_into(self, content or read_folder(folder, self.metadata.eval_splits[0]))
 
 
 class _ClusteringOfAllRows(AbsTaskClustering):
@@ -183,7 +190,9 @@ def _column_names(task: AbsTask) -> dict[str, str]:
     return {ours: theirs for ours, theirs in pairs if isinstance(theirs, str)}
 
 
-def task_from_folder(path: Path | str, name: str | None = None, split: str = "test") -> FolderTask:
+def task_from_folder(
+    path: Path | str | TaskFolder, name: str | None = None, split: str = "test"
+) -> FolderTask:
     """Make a task from a folder in the Hub layout; the data is read when the task is loaded.
 
     The instance's class can be constructed without arguments, as a registry of tasks requires.
@@ -191,15 +200,18 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
     results of changed data are never confused with those of these data.
 
     Args:
-        path: The folder.
+        path: The folder, or what `read_folder` returned for it.
         name: Task name; otherwise the manifest's, the README header's, or the folder's base name.
         split: The split to evaluate.
 
     Raises:
         FolderError: The folder's tables or declarations are missing or malformed.
     """
-    layout = inspect_folder(path, split)
-    kind = detect_type(layout)
+    if isinstance(path, TaskFolder):
+        content, layout, kind = path, path.layout, path.type
+    else:
+        content, layout = None, inspect_folder(path, split)
+        kind = detect_type(layout)
     name = layout.name if name is None else name
     if not name or re.search(r"[/\\\x00-\x1f]|^\.", name):
         raise FolderError(layout.path, [f"{name!r} cannot be a task name; pass another one"])
@@ -211,7 +223,9 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
         "__doc__": metadata.description,
         "__module__": __name__,
     }
-    return cast("FolderTask", type(re.sub(r"\W", "_", name), (FolderTask, base), attributes)())
+    task: FolderTask = type(re.sub(r"\W", "_", name), (FolderTask, base), attributes)()
+    task.content = content
+    return task
 
 
 def _metadata(layout: Layout, kind: TaskType, name: str) -> LocalMetadata:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Finding", "Page", "Table", "Verdict", "to_markdown", "worst"]
+__all__ = ["Finding", "Page", "Table", "Verdict", "markdown_table", "text_table", "to_markdown", "worst"]
 
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 
@@ -83,11 +83,11 @@ def to_markdown(page: Page) -> str:
     """Return the page as GitHub Markdown."""
     rows = [(f.title, f.verdict, f.reason) for f in page.findings]
     parts = [f"# {_plain(page.title)}", _plain(page.subject), f"**{_summary(page)}**"]
-    parts.append(_markdown_table(("point", "verdict", "reason"), rows))
+    parts.append(markdown_table([("point", "verdict", "reason"), *rows]))
     for finding in page.findings:
         if finding.numbers or finding.table:
             parts.append(f"## {_plain(finding.title)}")
-            parts += [_markdown_table(table.header, table.rows) for table in _tables(finding)]
+            parts += [markdown_table([table.header, *table.rows]) for table in _tables(finding)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,6 +113,27 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*<>|]|(?<=\])\()", r"\\\1", flat)
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (header, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+def markdown_table(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
+    """Return a table as Markdown; the first row is the header.
+
+    Args:
+        rows: The cells.
+        numbers: Align all columns but the first to the right.
+    """
+    rule = ["---", *["---:" if numbers else "---"] * (len(rows[0]) - 1)]
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (cells[0], rule, *cells[1:]))
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table for a terminal: columns of equal width, the first one to the left."""
+    from rich.cells import cell_len  # lazy: rich
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)] for row in rows
+    )
+    return "\n".join(
+        "  ".join([row[0] + pads[0], *(pad + cell for pad, cell in zip(pads[1:], row[1:], strict=True))])
+        for row, pads in zip(rows, padded, strict=True)
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.measures import ENOUGH_JUDGED
 from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
+from medteb_mteb.report.page import markdown_table, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,12 +111,12 @@ class ResultTable:
 
     @cached_property
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
-        """Compare the first model with every other, paired: (task, first, other, first - other)."""
+        """Compare every two models, paired: (task, first, other, first - other)."""
         compared = []
         for task in self.tasks:
-            first = self._by_key.get((self.models[0], task))
-            for other in (self._by_key.get((model, task)) for model in self.models[1:]):
-                if first is None or other is None or first.sample is None or other.sample is None:
+            entries = [self._by_key[model, task] for model in self.models if (model, task) in self._by_key]
+            for first, other in combinations(entries, 2):
+                if first.sample is None or other.sample is None:
                     continue
                 if (first.dataset_revision, first.metric) != (other.dataset_revision, other.metric):
                     continue
@@ -126,9 +128,11 @@ class ResultTable:
 
     def to_markdown(self) -> str:
         """Return the table as GitHub Markdown."""
-        header, *rows = self._cells()
-        rule = ["---", *["---:"] * (len(header) - 1)]
-        return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
+        return markdown_table(self._cells(), numbers=True)
+
+    def to_text(self) -> str:
+        """Return the table for a terminal."""
+        return text_table(self._cells())
 
     def to_json(self) -> dict[str, Any]:
         """Return the table, the comparisons and how the intervals were made, as JSON values."""

@@ -27,7 +27,7 @@ from mar_st.text.values import as_id, as_number, as_text
 from medteb_mteb.abstasks import LocalTask, copy_of
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders import FolderError, Problems, table_rows, task_from_folder
-from medteb_mteb.folders.layout import config_files, config_names, config_splits
+from medteb_mteb.folders.layout import BM25, HYBRID, config_files, config_names, is_nano, splits_of
 from medteb_mteb.measures import ranked
 from medteb_mteb.tasks.public import UNPINNED
 from medteb_mteb.tasks.tables import make_task, metadata, table
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mar_st.data import Row
+    from medteb_mteb.folders import TaskFolder
     from medteb_mteb.folders.tasks import FolderTask
 
 __all__ = [
@@ -53,8 +54,8 @@ __all__ = [
 ]
 
 TABLES = ("corpus", "queries", "qrels")
-#: Names of the published candidate lists, and the length of a hybrid list before its safeguard.
-BM25, DENSE, HYBRID = "bm25", "harrier_oss_v1_270m", "reranking_hybrid"
+#: Name of the published dense candidate list, and the length of a hybrid list before its safeguard.
+DENSE = "harrier_oss_v1_270m"
 HYBRID_SIZE = 100
 REFERENCE = "https://arxiv.org/abs/2606.22778"
 
@@ -186,12 +187,6 @@ def check_split(data: NanoData, folder: Path) -> None:
             )
             problems.add(HYBRID, HYBRID, message)
     problems.raise_if_any()
-
-
-def splits_of(folder: Path) -> list[str]:
-    """Return the names of the splits that have all three tables, in the card's order."""
-    splits = [config_splits(folder, name) for name in TABLES]
-    return [split for split in splits[0] if all(split in others for others in splits[1:])]
 
 
 def list_names(folder: Path) -> list[str]:
@@ -427,24 +422,28 @@ def nano_tasks_from_folder(folder: Path | str) -> list[NanoTask]:
     return tasks
 
 
-def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask | NanoTask]:
+def tasks_from_folders(folders: Iterable[Path | TaskFolder]) -> list[FolderTask | NanoTask]:
     """Return one task per folder, in order; for a Nano set, all tasks of all its splits.
+
+    Args:
+        folders: The folders, or what `read_folder` returned for them.
 
     Raises:
         FolderError: A folder is unusable, or two folders have the same task name.
     """
     tasks: dict[str, FolderTask | NanoTask] = {}
-    for path in paths:
-        folder = Path(path).expanduser()
+    for folder in folders:
         of_folder: Sequence[FolderTask | NanoTask]
-        is_nano = folder.is_dir() and {BM25, HYBRID} & {*list_names(folder)} and splits_of(folder)
-        of_folder = nano_tasks_from_folder(folder) if is_nano else [task_from_folder(folder)]
+        if isinstance(folder, Path) and is_nano(folder):
+            of_folder = nano_tasks_from_folder(folder)
+        else:
+            of_folder = [task_from_folder(folder)]
         for task in of_folder:
             if (name := task.metadata.name) in tasks:
                 message = (
                     f"has the same task name {name!r} as {tasks[name].folder}; rename one folder, or give "
                     "it a name in its README header: `medteb: {name: ...}`"
                 )
-                raise FolderError(folder.absolute(), [message])
+                raise FolderError(task.folder or Path(), [message])
             tasks[name] = task
     return list(tasks.values())

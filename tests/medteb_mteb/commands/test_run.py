@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 from mteb.abstasks import AbsTaskPairClassification
@@ -111,6 +113,21 @@ def test_a_failing_task_or_model_loses_nothing_else(go, make_folder, encoder_fol
     assert set(result_files(tmp_path / "out")) == {"tiny-sts"}
 
 
+def test_every_two_models_are_compared_in_text_and_in_markdown(medteb, make_folder, encoder_folder, tmp_path):
+    models = ["bm25-char-bigram", "bm25-jieba", encoder_folder]
+    args = ["run", "--data", make_folder("Retrieval"), "--output-folder", tmp_path / "out"]
+    args += [word for model in models for word in ("-m", model)]
+    code, out, err = medteb(*args, "-q")
+    assert (code, err) == (0, "")
+    compared = [line for line in out.splitlines() if "p = " in line]
+    assert len(compared) == 3
+    assert "|" not in out
+    code, out, err = medteb(*args, "--markdown")
+    assert (code, "saved before" in err) == (0, True)
+    assert [line for line in out.splitlines() if "p = " in line] == [f"- {line}" for line in compared]
+    assert out.startswith("| model | tiny-retrieval (nDCG@10) ")
+
+
 def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
     medteb, make_folder, encoder_folder, tmp_path
 ):
@@ -130,7 +147,7 @@ def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
     code, out, err = medteb(*args)
     assert code == 0, err
     assert "tiny-retrieval: medteb/bm25-char-bigram - local/tiny-encoder = " in out
-    assert "| judged@10 | condensed nDCG@10 | bpref |" in out
+    assert "  judged@10  condensed nDCG@10   bpref" in out
     report = json.loads(medteb(*args, "--json")[1])
     holes = report["rows"][1]["scores"][folder.name]["holes"]
     assert holes["judged_at_10"] == pytest.approx(5 / 18, abs=1e-5)  # of 6 documents for each of 3 queries
@@ -177,11 +194,24 @@ def test_a_benchmark_runs_what_can_be_run_and_lists_the_rest(go, data_root, monk
     assert (code, f"on {name}: " in report["errors"][0]) == (1, True)
 
 
-def test_problems_of_the_data_stop_the_run_with_file_and_line(go, make_folder):
+def test_problems_of_the_data_stop_the_run_before_mteb_is_imported(make_folder, tmp_path):
     folder = make_folder("STS")
     with (folder / "test.jsonl").open("a") as stream:
         stream.write("{\n[]\n")
-    code, _, err = go("-m", "bm25-jieba", "--data", folder)
-    assert code == 2
-    assert "test.jsonl" in err
-    assert "7" in err
+    code = (
+        "import sys; from medteb_mteb.cli import main; sys.argv[0] = 'medteb'\ntry: main()\n"
+        "except SystemExit as stop: print(stop.code, [m for m in ('mteb', 'torch') if m in sys.modules])"
+    )
+    args = [sys.executable, "-c", code, "run", "-m", "bm25-jieba", "--data", folder]
+    done = subprocess.run(args, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "2 []\n"
+    assert "test.jsonl:7" in done.stderr
+
+
+def test_names_of_tasks_cannot_control_the_terminal(medteb, make_folder, tmp_path):
+    folder = make_folder("STS")
+    (folder / "README.md").write_text('---\nmedteb: {name: "a\\x9b2Jb"}\n---\n')
+    args = ["run", "--data", folder, "-m", "bm25-jieba", "--output-folder", tmp_path]
+    for words in ([], ["--markdown"], ["-m", "./nowhere"]):
+        _, out, err = medteb(*args, *words)
+        assert not set(out + err) & set("\x1b\x9b")

@@ -26,6 +26,7 @@ def snapshot() -> dict:
         "benchmarks": [benchmark.name for benchmark in mteb.get_benchmarks()],
         "module": set(vars(import_module("mteb.benchmarks.benchmarks"))),
         "results": vars(ResultCache)["_get_unsubmitted_results"],
+        "save": vars(ResultCache)["save_to_cache"],
         "submission": vars(import_module("mteb.cache.result_cache").CopyResultsAction)["do"],
     }
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import mteb
 import pytest
@@ -145,6 +146,16 @@ def test_the_hub_is_never_asked_for_names_of_this_project(no_hub):
 def test_the_hub_is_not_asked_for_unknown_names_of_this_project(no_hub):
     with pytest.raises(KeyError, match="Did you mean: 'medteb/mar-mini'"):
         mteb.get_model("medteb/mar-mimi")
+
+
+def test_the_saved_score_and_its_file_are_logged(data_root, tmp_path, caplog):
+    caplog.set_level("INFO", "mteb.medteb")
+    model, cache = mteb.get_model("bm25-char-bigram"), mteb.ResultCache(tmp_path / "results")
+    result = mteb.evaluate(model, mteb.get_task("MedTEBSTS"), cache=cache, show_progress_bar=False)
+    score = result.task_results[0].get_score()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "mteb.medteb"]
+    assert line.startswith(f"MedTEBSTS: cosine_pearson = {score:.4f}, saved in {tmp_path}")
+    assert Path(line.rpartition(" in ")[2]).is_file()
 
 
 def test_other_names_still_go_to_the_hub(monkeypatch):
