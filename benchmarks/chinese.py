@@ -29,7 +29,8 @@ from mar_st import MAR
 from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value, swapped_means
 from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.model.digest import modules_digest
-from mar_st.model.opening import open_model, route
+from mar_st.model.opening import open_model
+from mar_st.modules.arrangement import route
 from mar_st.teachers import ModelTeacher, TeacherStore
 from mar_st.text.bm25 import BM25Index
 from mar_st.text.normalisation import normalise

@@ -265,7 +265,7 @@ def write_tiny(out: Path) -> None:
     from transformers import AutoConfig
 
     from mar_st import MAR
-    from mar_st.lookup import fit_lookup
+    from mar_st.lookup.fit import fit_lookup
     from mar_st.model.encoders import load_encoder
 
     write_evaluation(out / "task", queries=12, documents=40)

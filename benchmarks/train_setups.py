@@ -326,7 +326,7 @@ def plain_model(case: Case, recipe: Any) -> Any:
     from sentence_transformers.sentence_transformer.modules import Normalize
 
     from mar_st.model.encoders import load_encoder
-    from mar_st.modules import truncation
+    from mar_st.modules.arrangement import truncation
 
     stage = recipe.stages[0]
     modules: dict[str, list[Any]] = {}

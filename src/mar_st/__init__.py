@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
     from mar_st.errors import MarError
     from mar_st.index import Index, Searcher, build_index
-    from mar_st.lookup import fit_lookup
+    from mar_st.lookup.fit import fit_lookup
     from mar_st.mining.miner import mine
     from mar_st.model.family import add_query_encoder, query_encoders
     from mar_st.model.mar import MAR

@@ -26,7 +26,7 @@ from mar_st.encode.tokens import front_end
 from mar_st.errors import MarError
 from mar_st.kernels.attention import can_pack, packed
 from mar_st.model.digest import DOCUMENT_PROMPTS
-from mar_st.model.opening import route
+from mar_st.modules.arrangement import route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

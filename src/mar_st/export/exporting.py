@@ -73,7 +73,7 @@ def export_graphs(settings: ExportSettings) -> Listing:
     if encoder.model.truncate_dim is not None:
         raise MarError(
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
-            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.truncation)."
+            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.arrangement.truncation)."
         )
     parts = parts_of(encoder.modules)
     texts = packaged_queries()

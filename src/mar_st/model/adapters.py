@@ -17,8 +17,6 @@ from mar_st.errors import MarError
 from mar_st.files import need_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sentence_transformers.sentence_transformer.modules import Transformer
     from transformers import PreTrainedModel
 
@@ -26,29 +24,13 @@ if TYPE_CHECKING:
 _NON_ENCODER_LAYERS = {"pooler", "head", "lm_head", "cls"}
 
 
-def _linear_layers(model: nn.Module) -> list[str]:
-    """Return the names of the linear layers that vectors go through."""
-    return [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
-    ]
-
-
 def has_adapter(encoder: nn.Module) -> bool:
     """Return True if a module is a Transformer with a LoRA adapter that has not been merged."""
     return bool(getattr(getattr(encoder, "model", None), "_hf_peft_config_loaded", False))
 
 
-def add_lora(
-    transformer: Transformer,
-    *,
-    r: int = 32,
-    alpha: int = 64,
-    dropout: float = 0.1,
-    targets: Sequence[str] | None = None,
-) -> None:
-    """Freeze the encoder and give it a trainable LoRA adapter, in place.
+def add_lora(transformer: Transformer, *, r: int = 32, alpha: int = 64, dropout: float = 0.1) -> None:
+    """Freeze the encoder and give all its linear layers a trainable LoRA adapter, in place.
 
     The adapter is float32 whatever the encoder is stored in: optimiser steps are rounded away in bfloat16.
 
@@ -57,10 +39,9 @@ def add_lora(
         r: Rank of the update.
         alpha: Scale of the update; the factor is `alpha / r`.
         dropout: Dropout on the adapter's input while training.
-        targets: Names of the linear layers to adapt, such as `q_proj`; default all but poolers and heads.
 
     Raises:
-        MarError: peft is not installed, the model lacks a target layer, or it carries an adapter already.
+        MarError: peft is not installed, or the model carries an adapter already.
     """
     need_packages("peft", extra="train", purpose="LoRA")
     from peft import LoraConfig, TaskType  # lazy: peft
@@ -68,21 +49,17 @@ def add_lora(
     model: Any = transformer.model
     if has_adapter(transformer):
         raise MarError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
-    layers = _linear_layers(model)
-    known = {name.rpartition(".")[2] for name in layers}
-    wanted = known if targets is None else set(targets)
-    if not wanted or not wanted <= known:
-        raise MarError(
-            f"{type(model).__name__} lacks the LoRA targets {sorted(wanted - known)}; its linear layers are "
-            f"called {', '.join(sorted(known)) or 'nothing'}. Leave lora_targets out to "
-            "adapt them all."
-        )
+    layers = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
+    ]
     config = LoraConfig(
         task_type=TaskType.FEATURE_EXTRACTION,
         r=r,
         lora_alpha=alpha,
         lora_dropout=dropout,
-        target_modules=[name for name in layers if name.rpartition(".")[2] in wanted],
+        target_modules=layers,
     )
     model.requires_grad_(False)
     model.add_adapter(config)
@@ -91,7 +68,7 @@ def add_lora(
             parameter.data = parameter.data.float()
 
 
-def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> float | None:
+def merge_lora(transformer: Transformer) -> float | None:
     """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
     The sum of weights and update is computed in float32, one layer at a time, and rounded once. An update is
@@ -99,7 +76,6 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
 
     Args:
         transformer: The module whose `model` carries the adapter.
-        storage_dtype: Dtype that the whole encoder is stored in afterwards; default each layer's own.
 
     Returns:
         Norm of the rounding error relative to the norm of the update, over all adapted layers together; 0 in
@@ -119,10 +95,10 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
             original = getattr(layer, "original_module", None)
             before = None if original is None else next((one.dtype for one in original.parameters()), None)
             merged: Any = layer.unload_and_optionally_merge_module(True, True, None)
-            merged.to(storage_dtype or before)
+            merged.to(before)
         else:
             merged = layer.get_base_layer()
-            target = storage_dtype or merged.weight.dtype
+            target = merged.weight.dtype
             before_merge = merged.weight.data.clone()
             layer.float()  # the adapter and the layer below it
             layer.merge(safe_merge=True)
@@ -137,9 +113,6 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         del model.peft_config
     # Loading an adapter leaves the renaming of its parameters here, which saving would apply in reverse.
     vars(model).pop("_weight_conversions", None)
-    if storage_dtype is not None:
-        for parameter in model.parameters():  # buffers, such as rotary frequencies, do not change
-            parameter.data = parameter.data.to(storage_dtype)
     return math.sqrt(lost / update) if update else 0.0
 
 

@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished_folder, read_record, write_digests
-from mar_st.modules import module_class
+from mar_st.model.loading import module_class
 from mar_st.modules.layout import (
     ROUTER_FILE,
     is_query_route,
@@ -125,11 +125,9 @@ def _modules(source: Path, root: Path) -> list[Module]:
     return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
 
 
-def _load(kind: str, path: Path, source: Path) -> Module:
-    module_type: Any = module_class(kind, str(source))
+def _load(kind: str, path: Path, source: Path) -> Any:
     subfolder = path.relative_to(source).as_posix()
-    module: Module = module_type.load(str(source), subfolder="" if subfolder == "." else subfolder)
-    return module
+    return module_class(kind, str(source)).load(str(source), subfolder="" if subfolder == "." else subfolder)
 
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 MAX_PASS_TOKENS = 8_192
 
 
-class _Enough(Exception):  # noqa: N818 -- ends a forward pass early, not an error
-    """Raised when all hidden states that are wanted have been seen."""
-
-
 @dataclass
 class InputEmbeddings:
     """The modules that compute an encoder's hidden states before its first layer.
@@ -93,29 +89,11 @@ class InputEmbeddings:
         return states
 
 
+@torch.inference_mode()
 def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
-    """Return the inputs of some layers, `(texts, tokens, width)` each; the layers after them do not run."""
-    _, stack = layer_stack(model)
-    inputs: dict[int, Tensor] = {}
-
-    def recorder(layer: int) -> Any:
-        def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            inputs[layer] = arguments[0] if arguments else named["hidden_states"]
-            if layer == max(layers):
-                raise _Enough
-
-        return hook
-
-    hooks = [stack[layer].register_forward_pre_hook(recorder(layer), with_kwargs=True) for layer in layers]
-    try:
-        with torch.inference_mode():
-            model(**features)
-    except _Enough:
-        pass
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return inputs
+    """Return the inputs of some layers, `(texts, tokens, width)` each."""
+    states = model(**features, output_hidden_states=True).hidden_states
+    return {layer: states[layer] for layer in layers}
 
 
 def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterator[dict[str, Tensor]]:

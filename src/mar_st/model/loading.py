@@ -16,18 +16,25 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import __version__ as version
 from sentence_transformers.base.modules import Router
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import import_module_class, load_file_path
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
 from mar_st.files import one_line, read_json
-from mar_st.modules import module_class
+from mar_st.lookup.module import LookupEncoder
+from mar_st.modules.bigrams import BigramTransformer
 from mar_st.modules.layout import ROUTER_FILE, check_route, module_path, with_further
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+#: Modules of this package by their names in saved models. sentence-transformers imports classes of other
+#: packages only with `trust_remote_code`; these belong to the package that loads them and need no consent.
+OWN_MODULES: Mapping[str, type[nn.Module]] = {
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (BigramTransformer, LookupEncoder)
+}
 
 #: What the libraries raise for a folder with missing, damaged or unknown parts.
 _LOADING_ERRORS = (
@@ -43,6 +50,22 @@ _DEVICES_THAT_KEEP_MARKS = {"cpu", "cuda", "mps", "xpu", "meta"}
 
 #: Most names of missing weights in a message.
 _LISTED = 4
+
+
+def module_class(name: str, source: str, **options: Any) -> Any:
+    """Return the class of a saved module.
+
+    Args:
+        name: Full class name, including its module.
+        source: Folder or Hub name of the model that contains it.
+        **options: `trust_remote_code`, `token`, `cache_folder`, `revision`, `local_files_only`.
+
+    Raises:
+        ValueError: The class is neither of this package nor of sentence-transformers, and `trust_remote_code`
+            is False.
+    """
+    trusted = bool(options.pop("trust_remote_code", False))
+    return OWN_MODULES.get(name) or import_module_class(name, source, trust_remote_code=trusted, **options)
 
 
 @contextmanager
@@ -166,9 +189,7 @@ def load_saved(source: str, wanted: Mapping[str, str] | None, options: Mapping[s
         return read_json(Path(file)) if file else None
 
     def load(kind: str, subfolder: str) -> Any:
-        module_type: Any = module_class(
-            kind, source, trust_remote_code=bool(loading["trust_remote_code"]), **hub
-        )
+        module_type = module_class(kind, source, trust_remote_code=loading["trust_remote_code"], **hub)
         if Path(source).is_dir() and subfolder and not (Path(source) / subfolder).is_dir():
             raise MarError(f"{source} lacks {subfolder}, which its listings name; copy it there again.")
         return module_type.load(source, subfolder=subfolder, **hub, **loading)

@@ -16,10 +16,10 @@ from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
 from mar_st.model.adapters import has_adapter
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import load_saved
+from mar_st.model.loading import OWN_MODULES, load_saved
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
-from mar_st.modules import OWN_MODULES, arrange, is_truncation, route_chain, truncation
+from mar_st.modules.arrangement import arrange, is_truncation, route, truncation
 from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.text.texts import join_document
 
@@ -80,7 +80,7 @@ class MAR(SentenceTransformer):
         if len(set(widths.values())) > 1:
             raise MarError(
                 f"The routes end in different widths ({widths}); scores between them are undefined. Cut the "
-                "wider one with mar_st.modules.truncation, or build with MAR.from_encoders(dim=...)."
+                "wider one with truncation, or build with MAR.from_encoders(dim=...)."
             )
 
     # -- building and loading --
@@ -207,18 +207,18 @@ class MAR(SentenceTransformer):
         names = getattr(router, "sub_modules", ())
         return tuple(sorted(names, key=lambda name: (name == "document", name != "query")))
 
-    def route_modules(self, route: str) -> list[Module]:
+    def route_modules(self, name: str) -> list[Module]:
         """Return the modules of one route in order, including those that routes share.
 
         Raises:
             MarError: The route is not loaded.
         """
-        if route not in self.routes:
+        if name not in self.routes:
             raise MarError(
-                f"The {route} route is not loaded (loaded: {', '.join(self.routes)}). "
-                f"Load it with MAR.from_pretrained(path, routes='both') or routes={route!r}."
+                f"The {name} route is not loaded (loaded: {', '.join(self.routes)}). "
+                f"Load it with MAR.from_pretrained(path, routes='both') or routes={name!r}."
             )
-        modules: list[Any] = route_chain(self.children(), route)
+        modules: list[Any] = route(self, name)
         return modules
 
     def encoder(self, route: str) -> SentenceTransformer:
@@ -241,12 +241,12 @@ class MAR(SentenceTransformer):
         Raises:
             MarError: An encoder carries an adapter that is not merged.
         """
-        for route in self.routes:
-            if has_adapter(self.route_modules(route)[0]):
+        for name in self.routes:
+            if has_adapter(self.route_modules(name)[0]):
                 raise MarError(
-                    f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
+                    f"The {name} encoder carries an adapter that is not merged, and a saved MAR holds whole "
                     f"encoders. Merge it first: mar_st.model.adapters.merge_lora("
-                    f"mar.route_modules({route!r})[0])."
+                    f"mar.route_modules({name!r})[0])."
                 )
         super().save(path, *args, **kwargs)
         for folder in routers(Path(path)):  # own modules are listed separately

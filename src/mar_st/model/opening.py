@@ -6,42 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
 from sentence_transformers.util import load_file_path
 
 from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.model.dtypes import use_native_dtype
-from mar_st.model.loading import check_weights, loading_of
+from mar_st.model.loading import OWN_MODULES, check_weights, loading_of
 from mar_st.model.mar import MAR
 from mar_st.model.names import KNOWN_MODELS, model_source
 from mar_st.model.tokenizers import check_tokenizer
-from mar_st.modules import OWN_MODULES
 from mar_st.modules.layout import listed_modules
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from mar_st.model.mar import Routes
-    from mar_st.recipes.schema import Side
 
 
 class PlainModel(SentenceTransformer):
     """A model without routes; modules of this package need no `trust_remote_code`."""
 
     _module_classes = OWN_MODULES
-
-
-def route(model: SentenceTransformer, task: Side) -> list[nn.Module]:
-    """Return the modules that a text of a task goes through, in order."""
-    modules: list[nn.Module] = []
-    for module in model.children():
-        if isinstance(module, Router):
-            router: Any = module
-            modules.extend(router.sub_modules[router._resolve_route(task=task)])
-        else:
-            modules.append(module)
-    return modules
 
 
 def has_routes(source: str) -> bool:

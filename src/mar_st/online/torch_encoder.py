@@ -40,7 +40,7 @@ class TorchEncoder:
     ) -> None:
         from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
-        from mar_st.model.opening import route  # lazy: torch
+        from mar_st.modules.arrangement import route  # lazy: torch
 
         self.model, self.space, self.query = model, space, query
         self.modules, self._identity = route(model, "query"), identity

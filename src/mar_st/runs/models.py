@@ -30,7 +30,7 @@ from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder
 from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
-from mar_st.modules import is_truncation
+from mar_st.modules.arrangement import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides

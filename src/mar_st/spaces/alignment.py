@@ -25,7 +25,7 @@ from mar_st.files import (
     write_json,
     write_text,
 )
-from mar_st.lookup import fit_lookup
+from mar_st.lookup.fit import fit_lookup
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
@@ -33,8 +33,8 @@ from mar_st.model.family import add_query_encoder
 from mar_st.model.layers import keep_layers
 from mar_st.model.mar import MAR
 from mar_st.model.native_gte import fetch
-from mar_st.model.opening import route
 from mar_st.model.tokenizers import forget_lengths
+from mar_st.modules.arrangement import route
 from mar_st.modules.layout import loading_call
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.spaces import measure

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.model.adapters import add_lora, merge_lora
-from mar_st.modules import is_truncation
+from mar_st.modules.arrangement import is_truncation
 from mar_st.recipes.rules import reads_documents
 from mar_st.stages.columns import column_prompts, kl_scope, stage_columns, taught
 from mar_st.stages.encoders import mixed_with_start

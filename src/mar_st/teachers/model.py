@@ -15,7 +15,7 @@ from torch import nn
 from mar_st.encode.engine import Engine
 from mar_st.errors import MarError
 from mar_st.model.digest import DOCUMENT_PROMPTS, modules_digest
-from mar_st.model.opening import route
+from mar_st.modules.arrangement import route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.lookup import Features
-from mar_st.lookup.features import grams, normalise
+from mar_st.lookup.features import Features, grams, normalise
 
 
 def test_texts_that_look_alike_have_the_same_features():

@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.lookup import LookupEncoder
+from mar_st.lookup.module import LookupEncoder
 from mar_st.model.digest import modules_digest
 from mar_st.model.family import add_query_encoder, query_encoders
 from tests.mar_st.lookup.conftest import DIM, make_texts

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from mar_st.lookup import fit_lookup
+from mar_st.lookup.fit import fit_lookup
 from mar_st.model.describe import count_parameters, describe
 from mar_st.model.family import add_query_encoder
 

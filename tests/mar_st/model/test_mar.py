@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.files import check_digests, write_digests
-from mar_st.modules import is_truncation
+from mar_st.modules.arrangement import is_truncation
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 

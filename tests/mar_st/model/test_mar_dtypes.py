@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import is_truncation, truncation
+from mar_st.modules.arrangement import is_truncation, truncation
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]

@@ -9,7 +9,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.lookup import fit_lookup
+from mar_st.lookup.fit import fit_lookup
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.opening import has_routes, open_model

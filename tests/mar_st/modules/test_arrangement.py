@@ -7,8 +7,7 @@ import torch
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
-from mar_st.modules import truncation
-from mar_st.modules.arrangement import arrange, route_chain
+from mar_st.modules.arrangement import arrange, is_truncation, route, truncation
 
 
 def dense(width_in, width_out):
@@ -20,6 +19,10 @@ def vectors(modules, inputs):
     for module in modules:
         features = module(features)
     return features["sentence_embedding"]
+
+
+def route_of(modules, name):
+    return route(nn.Sequential(*modules), name)
 
 
 #: Modules of the two routes behind their encoders, and the classes of the arranged top-level modules.
@@ -53,7 +56,7 @@ def test_routes_compute_the_same_vectors_as_before(chains):
     modules = arrange(before)
     assert [type(module) for module in modules] == kinds
     for name, values in expected.items():
-        torch.testing.assert_close(vectors(route_chain(modules, name), inputs), values)
+        torch.testing.assert_close(vectors(route_of(modules, name), inputs), values)
 
 
 def test_the_document_encoder_is_the_first_route_and_stays_in_the_first_router(chains):
@@ -88,21 +91,32 @@ def test_routes_share_no_module_of_the_second_router():
 def test_arranging_twice_changes_nothing_more():
     chains = {"query": [dense(3, 4), Normalize()], "document": [dense(3, 8), truncation(8, 4), Normalize()]}
     once = arrange(chains)
-    twice = arrange({name: route_chain(once, name) for name in chains})
+    twice = arrange({name: route_of(once, name) for name in chains})
     for name in chains:
-        kinds = [[type(module) for module in route_chain(modules, name)] for modules in (once, twice)]
+        kinds = [[type(module) for module in route_of(modules, name)] for modules in (once, twice)]
         assert kinds[0] == kinds[1]
     inputs = torch.randn(5, 3)
     assert torch.equal(
-        vectors(route_chain(once, "document"), inputs), vectors(route_chain(twice, "document"), inputs)
+        vectors(route_of(once, "document"), inputs), vectors(route_of(twice, "document"), inputs)
     )
 
 
-def test_a_router_without_the_route_takes_its_default_or_none():
-    query, document, last = dense(3, 4), dense(3, 4), Normalize()
-    routes = {"query": [query], "document": [document]}
-    with_default = Router(routes, default_route="document", allow_empty_key=False)
-    assert route_chain([with_default, last], "query-small") == [document, last]
-    assert route_chain([with_default, last], "query") == [query, last]
-    with pytest.raises(KeyError, match="query-small"):
-        route_chain([Router(routes, default_route=None, allow_empty_key=False), last], "query-small")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_cut_keeps_the_first_dimensions_exactly(dtype):
+    layer = truncation(12, 5).to(dtype)
+    whole = torch.randn(4, 12).to(dtype)
+    assert torch.equal(layer({"sentence_embedding": whole})["sentence_embedding"], whole[:, :5])
+    assert is_truncation(layer)
+    assert not any(parameter.requires_grad for parameter in layer.parameters())
+
+
+def test_other_linear_layers_are_not_taken_for_a_cut():
+    cut = truncation(6, 3)
+    cut.linear.weight[0, 1] = 1e-3
+    assert not is_truncation(cut)
+    assert not is_truncation(Dense(6, 3, bias=True, activation_function=nn.Identity()))
+    assert not is_truncation(Dense(6, 3, bias=False))
+    assert not is_truncation(nn.Linear(6, 3))
+    for kept in (0, 7):
+        with pytest.raises(ValueError, match="Cannot keep"):
+            truncation(6, kept)

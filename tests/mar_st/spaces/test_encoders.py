@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import truncation
+from mar_st.modules.arrangement import truncation
 from mar_st.spaces.encoders import (
     copied,
     default_rung,

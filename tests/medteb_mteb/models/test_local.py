@@ -8,7 +8,7 @@ import mteb
 import numpy as np
 import pytest
 
-from mar_st.lookup import fit_lookup
+from mar_st.lookup.fit import fit_lookup
 from medteb_mteb.models.local import ModelError, folder_meta, folder_revision, model_folder, resolve_model
 
 
