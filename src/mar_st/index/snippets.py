@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from itertools import islice
+from functools import lru_cache
 
 from mar_st.text.words import query_terms
 
@@ -42,14 +42,32 @@ def snippet(text: str, query: str | None = None) -> str:
 
 def _best(text: str, query: str) -> int:
     """Return the start of the window with most distinct terms of a query; 0 without any."""
-    patterns = [re.compile(re.escape(term), re.IGNORECASE) for term in query_terms(query)[:MAX_TERMS]]
-    found = [[match.start() for match in islice(one.finditer(text), _MAX_PLACES)] for one in patterns]
+    lower = text.lower()
+    if len(lower) != len(text):  # so that places in it are places in the text
+        lower = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+    found = [_places(lower, term) for term in _terms(query)]
     starts = sorted({place for places in found for place in places})[:_MAX_STARTS]
 
     def distinct(start: int) -> int:
         return sum(bisect_left(places, start) < bisect_left(places, start + _SPAN) for places in found)
 
     return max(starts, key=distinct, default=0)
+
+
+@lru_cache(maxsize=16)
+def _terms(query: str) -> list[str]:
+    """Return the terms of a query to look for, once for all its hits."""
+    return query_terms(query)[:MAX_TERMS]
+
+
+def _places(text: str, term: str) -> list[int]:
+    """Return where a term begins in a text, in order."""
+    places: list[int] = []
+    at = text.find(term)
+    while at >= 0 and len(places) < _MAX_PLACES:
+        places.append(at)
+        at = text.find(term, at + 1)
+    return places
 
 
 def _start(text: str, first: int) -> int:

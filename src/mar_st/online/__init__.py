@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mar_st.online.batcher import Batcher, DeadlinePassed, MicroBatcher, QueueFull, check_deadline
+from mar_st.online.batcher import Batcher, DeadlinePassed, MicroBatcher, QueueFull, chained, check_deadline
 from mar_st.online.encoders import load_query_encoder
 from mar_st.online.protocol import EncoderError, QueryEncoder, encoder_name, encoder_origin
 
@@ -13,6 +13,7 @@ __all__ = [
     "MicroBatcher",
     "QueryEncoder",
     "QueueFull",
+    "chained",
     "check_deadline",
     "encoder_name",
     "encoder_origin",

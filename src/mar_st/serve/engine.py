@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,16 +14,17 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.index import Index, Searcher, parse_filter
 from mar_st.model.reranker import Reranker
-from mar_st.online import Batcher, MicroBatcher, encoder_name, load_query_encoder
+from mar_st.online import Batcher, MicroBatcher, chained, encoder_name, load_query_encoder
 from mar_st.serve.guard import bad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from mar_st.index import Hit
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
-    from mar_st.serve.schemas import SearchRequest
+    from mar_st.serve.schemas import RerankRequest, SearchRequest
     from mar_st.serve.settings import Keys, ServeSettings
 
 _LOG = logging.getLogger(__name__)
@@ -38,8 +40,14 @@ CHARACTERS_PER_TOKEN = 16
 _PLAIN = re.compile(r"[\x20-\x7e\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e]*")
 _PLAIN_TOKENS = 3
 
-#: Maximum tokens of the texts of a request.
-MAX_TOKENS = 65_536
+#: Maximum tokens of the texts of a request (as OpenAI's), and texts of it that wait for the encoder at once.
+MAX_TOKENS, TEXTS_PER_PART = 300_000, 256
+
+#: Maximum waiting texts, and waiting searches; callers beyond it get status 429.
+MAX_QUEUE = 1024
+
+#: Number of documents whose titles are examples of questions on the page.
+EXAMPLES = 3
 
 #: Seconds between two looks at the folder of the index.
 WATCH_SECONDS = 1.0
@@ -55,24 +63,30 @@ class Search(NamedTuple):
 
     request: SearchRequest
     vector: np.ndarray
+    encoded: float
     deadline: float
 
 
 class Encoding:
     """An encoder with its queue."""
 
-    def __init__(self, encoder: QueryEncoder, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(self, encoder: QueryEncoder, metrics: Metrics) -> None:
         self.encoder = encoder
-        self.batcher = MicroBatcher(encoder, max_queue=settings.max_queue, observe=metrics.observer("encode"))
+        self.batcher = MicroBatcher(encoder, max_queue=MAX_QUEUE, observe=metrics.observer("encode"))
         #: Tokens of an empty text: the prompt and the special tokens.
         self._overhead = encoder.count_tokens([""])[0]
         for size in (1, 4, 16):  # first callers do not wait for the runtime
             encoder.encode([_WARMUP_TEXT] * size)
 
     async def encode(self, texts: Sequence[str], deadline: float) -> np.ndarray:
-        """Return the vectors of texts, float32 `(len(texts), dim)`."""
-        vectors: np.ndarray = await asyncio.wrap_future(self.batcher.submit(texts, deadline=deadline))
-        return vectors
+        """Return the vectors of texts, float32 `(len(texts), dim)`; others take turns with many texts."""
+        parts = [
+            await asyncio.wrap_future(
+                self.batcher.submit(texts[start : start + TEXTS_PER_PART], deadline=deadline)
+            )
+            for start in range(0, len(texts), TEXTS_PER_PART)
+        ]
+        return np.concatenate(parts)
 
     def surely_fits(self, text: str) -> bool:
         """Return True for a short plain text, whose tokens need not be counted."""
@@ -120,7 +134,6 @@ class Engine:
     Args:
         searcher: The open index.
         encoding: The encoder of the searcher with its queue; without one, only vectors can be searched.
-        settings: Limits.
         metrics: Records times and sizes.
         stamps: Stamps of the files of index, encoder and reranker, see `stamp`.
     """
@@ -129,7 +142,6 @@ class Engine:
         self,
         searcher: Searcher,
         encoding: Encoding | None,
-        settings: ServeSettings,
         metrics: Metrics,
         stamps: tuple[object, ...] = (),
     ) -> None:
@@ -138,24 +150,48 @@ class Engine:
         self.query = None if encoding is None else encoder_name(encoding.encoder)
         vector = np.full((1, self.index.dim), self.index.dim**-0.5, dtype=np.float32)
         rerank = 1 if searcher.reranker is not None else None
-        searcher.search_vectors(vector, [_WARMUP_TEXT], 1, hybrid=self.index.has_words, rerank=rerank)
-        limits: dict[str, Any] = {"max_queue": settings.max_queue, "observe": metrics.observer("search")}
+        (hits,) = searcher.search_vectors(
+            vector, [_WARMUP_TEXT], 10 * EXAMPLES, hybrid=self.index.has_words, rerank=rerank
+        )
+        #: Titles of documents, as examples of what can be asked.
+        self.examples = list({hit.title: None for hit in hits if 2 <= len(hit.title) <= 30})[:EXAMPLES]
+        limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
+        self._pairs = None if searcher.reranker is None else Batcher(searcher.reranker.score, **limits)
 
-    async def search(self, request: SearchRequest, vector: np.ndarray, deadline: float) -> list[Hit]:
-        """Return the hits for a vector, computed together with those of others who ask the same way."""
+    async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
+        """Return the hits of a request, and when its vector was ready.
+
+        Texts are encoded, and vectors searched, together with those of others who ask the same way. What is
+        encoded goes on to the search without a turn of the event loop.
+
+        Raises:
+            ApiError: The request has a text, and there is no encoder.
+        """
         large = request.k > SMALL_HITS or request.rerank
         batcher = self._large if large else self._small
-        where = parse_filter(request.where)
-        key = (request.k, where, request.hybrid, request.rerank, request.query is None)
-        future = batcher.submit([Search(request, vector, deadline)], deadline=deadline, key=key)
-        hits: list[Hit] = (await asyncio.wrap_future(future))[0]
-        return hits
+        key = (request.k, parse_filter(request.where), request.hybrid, request.rerank, request.query is None)
 
-    def _search(self, batch: list[Search]) -> list[list[Hit]]:
+        def submit(vector: np.ndarray) -> Future[Any]:
+            search = Search(request, vector, time.monotonic(), deadline)
+            return batcher.submit([search], deadline=deadline, key=key)
+
+        if request.vector is not None:
+            future = submit(self.index.checked(np.array([request.vector]))[0])
+        elif self.encoding is not None:
+            encoded = self.encoding.batcher.submit([request.query or ""], deadline=deadline)
+            # Matryoshka: the encoder may be wider.
+            future = chained(encoded, lambda vectors: submit(vectors[0, : self.index.dim]))
+        else:
+            raise bad("This server has no query encoder; send 'vector'.", "query", "no_query_encoder")
+        (result,) = await asyncio.wrap_future(future)
+        hits, ready = result
+        return hits, ready
+
+    def _search(self, batch: list[Search]) -> list[tuple[list[Hit], float]]:
         first = batch[0].request
         texts = None if first.query is None else [search.request.query or "" for search in batch]
-        return self.searcher.search_vectors(
+        found = self.searcher.search_vectors(
             np.stack([search.vector for search in batch]),
             texts,
             first.k,
@@ -164,11 +200,29 @@ class Engine:
             rerank=first.rerank,
             deadline=max(search.deadline for search in batch),
         )
+        return [(hits, search.encoded) for hits, search in zip(found, batch, strict=True)]
+
+    async def scores(self, request: RerankRequest, deadline: float) -> np.ndarray:
+        """Return the scores of texts for a query, `(len(texts),)` float32.
+
+        Raises:
+            ApiError: There is no reranker.
+        """
+        if self._pairs is None or self.searcher.reranker is None:
+            raise bad("This server has no reranker; start it with --reranker.", "query", "no_reranker")
+        pairs = [(request.query, text) for text in request.texts]
+        future = self._pairs.submit(pairs, deadline=deadline)
+        scores = np.array(await asyncio.wrap_future(future), dtype=np.float32)
+        model = self.searcher.reranker.open()
+        if not request.raw_scores and type(getattr(model, "activation_fn", None)).__name__ == "Identity":
+            scores = 1 / (1 + np.exp(-scores))
+        return scores
 
     def close(self) -> None:
         """Finish searches that wait, and end their threads."""
-        self._small.close()
-        self._large.close()
+        for batcher in (self._small, self._large, self._pairs):
+            if batcher is not None:
+                batcher.close()
 
 
 class Generations:
@@ -196,8 +250,8 @@ class Generations:
             engine = self._open(None)
         else:
             encoder = searcher.encoder
-            encoding = None if encoder is None else Encoding(encoder, settings, metrics)
-            engine = Engine(searcher, encoding, settings, metrics)
+            encoding = None if encoder is None else Encoding(encoder, metrics)
+            engine = Engine(searcher, encoding, metrics)
         self._use(engine)
 
     def _use(self, engine: Engine) -> None:
@@ -221,13 +275,13 @@ class Generations:
             encoding = before.encoding
         elif source is not None:
             encoder = load_query_encoder(source, query=settings.query_encoder)
-            encoding = Encoding(encoder, settings, self.metrics)
+            encoding = Encoding(encoder, self.metrics)
         if before is not None and before.stamps[2] == stamps[2]:
             reranker = before.searcher.reranker
         elif settings.reranker is not None:
             reranker = Reranker(settings.reranker)
         searcher = Searcher(index, None if encoding is None else encoding.encoder, reranker=reranker)
-        return Engine(searcher, encoding, settings, self.metrics, stamps)
+        return Engine(searcher, encoding, self.metrics, stamps)
 
     async def reload(self) -> None:
         """Read the keys again, open the index again and switch to it; requests in progress keep the old one.

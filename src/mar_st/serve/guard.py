@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 from fastapi import Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from mar_st.errors import MarError
@@ -47,6 +48,9 @@ _ROUTER = {
 }
 
 RELOAD = "/admin/reload"
+
+#: Maximum bytes of a body.
+MAX_BODY = 4 << 20
 
 
 class ApiError(HTTPException):
@@ -120,8 +124,8 @@ class Guard:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self.settings.max_body:
-                raise self._too_large()
+            if size > MAX_BODY:
+                raise _too_large()
             return message
 
         async def watched(message: Message) -> None:
@@ -159,16 +163,12 @@ class Guard:
             message = "This needs an API key: Authorization: Bearer KEY."
             raise ApiError(401, "invalid_api_key", message, headers=challenge)
         if scope["method"] == "POST" and path != RELOAD:
-            # A browser sends JSON to another site only if that site allows it; this one never does.
+            # A browser sends JSON to another site only if that site allows it: those of `cors`.
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 raise ApiError(415, "not_json", "The body must be JSON: Content-Type: application/json.")
-            if int(headers.get(b"content-length", b"0")) > self.settings.max_body:
-                raise self._too_large()
-
-    def _too_large(self) -> ApiError:
-        limit = self.settings.max_body
-        return ApiError(413, "body_too_large", f"The body may have {limit} bytes. Send less at a time.")
+            if int(headers.get(b"content-length", b"0")) > MAX_BODY:
+                raise _too_large()
 
     def _explained(self, error: Exception) -> ApiError:
         """Return the answer for any exception."""
@@ -177,7 +177,7 @@ class Guard:
         if isinstance(error, HTTPException):
             code, message = _ROUTER.get(error.status_code, ("invalid_json", "The request cannot be read."))
             return ApiError(error.status_code, code, message, headers=error.headers)
-        if isinstance(error, RequestValidationError):
+        if isinstance(error, RequestValidationError | ValidationError):
             return _invalid(error)
         if isinstance(error, QueueFull):
             after = {"retry-after": str(max(1, round(error.seconds)))}
@@ -194,10 +194,15 @@ class Guard:
         return ApiError(500, "internal", "Internal server error; the server's log says where.")
 
 
-def _invalid(error: RequestValidationError) -> ApiError:
+def _too_large() -> ApiError:
+    return ApiError(413, "body_too_large", f"The body may have {MAX_BODY} bytes. Send less at a time.")
+
+
+def _invalid(error: RequestValidationError | ValidationError) -> ApiError:
     """Return the 400 that names the first invalid field, never its value."""
     first = error.errors()[0]
-    field = next((part for part in first["loc"][1:] if isinstance(part, str)), None)
+    place = first["loc"][1:] if isinstance(error, RequestValidationError) else first["loc"]
+    field = next((part for part in place if isinstance(part, str)), None)
     if first["type"] == "json_invalid":
         return bad("The body is not valid JSON.", code="invalid_json")
     return bad(f"{field or 'The body'}: {first['msg'].removeprefix('Value error, ')}", field)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import signal
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
+import orjson
 import uvicorn
 
 from mar_st.errors import MarError
+from mar_st.files import printable
 from mar_st.model.names import installed_folder, model_folder
 from mar_st.serve.app import create_app
 from mar_st.serve.settings import Keys, allowed_hosts
@@ -44,15 +48,17 @@ def launch(settings: ServeSettings) -> None:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: None)  # uvicorn raises the first two again at its end
     sys.setswitchinterval(SWITCH_SECONDS)
+    log_json()
     if settings.index is None:
         settings = settings.model_copy(
             update={"index": sample_index(), "encoder": settings.encoder or SAMPLE_MODEL}
         )
     config = uvicorn.Config(
-        lambda: create_app(settings),
+        lambda: create_app(settings=settings),
         factory=True,
         host=settings.host,
         port=settings.port,
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -80,7 +86,39 @@ class _Server(uvicorn.Server):
         # In the event loop, not inside the signal: a reload takes locks.
         loop.add_signal_handler(signal.SIGHUP, lambda: generations.start(generations.reload_logged()))
         host, port = sockets[0].getsockname()[:2]
-        typer.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+        announce(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+def announce(line: str) -> None:
+    """Print a line to standard output; if that cannot be written, as on a full disk, go on without it."""
+    try:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _JsonLines(logging.Formatter):
+    """A line of JSON per record: `time`, `level`, `logger`, `message`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        content = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": printable(record.getMessage()),
+        }
+        if record.exc_info:
+            content["error"] = self.formatException(record.exc_info)
+        return orjson.dumps(content).decode()
+
+
+def log_json() -> None:
+    """Write the log to standard error, one JSON object per line."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("mar_st.serve").setLevel(logging.INFO)
 
 
 def sample_index() -> str:
@@ -104,7 +142,7 @@ def sample_index() -> str:
         )
     index = model.with_name(f"{model.name}-sample")
     if not (index / "manifest.json").is_file():
-        typer.echo(f"building the index of the sample in {index}")
+        announce(f"building the index of the sample in {index}")
         build_index(
             sample / "vectors", index, corpus=str(sample / "corpus.jsonl"), kind="exact", progress=False
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from mar_st.errors import MarError
+from mar_st.files import regular
 from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
@@ -54,15 +55,16 @@ class ServeSettings(Settings):
         description="File of API keys, one per line, with mode 600; a reload reads it again. Default: "
         f"${API_KEYS_VARIABLE}.",
     )
-    max_body: int = Field(1 << 20, ge=1, description="Maximum number of bytes per request.")
-    max_queue: int = Field(
-        1024, ge=1, description="Maximum number of queued texts; requests beyond it get status 429."
-    )
     timeout: float = Field(
         10.0, gt=0, allow_inf_nan=False, description="Seconds within which a request must be answered."
     )
     log_queries: bool = Field(False, description="Write the texts of queries to the log.")
     watch: bool = Field(False, description="Reopen the index when its folder or link changes.")
+    title: str | None = Field(None, description="Title of the search page.")
+    cors: list[str] = Field(
+        [],
+        description="Website whose pages may call the server, e.g. https://example.org; may be repeated.",
+    )
 
 
 class Keys:
@@ -92,7 +94,8 @@ class Keys:
             keys = os.environ.get(API_KEYS_VARIABLE, "").replace(",", " ").split()
         else:
             try:
-                mode, text = self._path.stat().st_mode, self._path.read_text(encoding="utf-8")
+                mode = regular(self._path).stat().st_mode
+                text = self._path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise MarError(f"The API keys in {where} cannot be read ({type(error).__name__}).") from error
             if mode & 0o077:

@@ -46,7 +46,7 @@ def make_client(index, encoder):
     def make(given=encoder, reranker=None, **settings):
         searcher = Searcher.open(index, given)
         searcher.reranker = reranker
-        app = create_app(ServeSettings(**{"name": "fake", **settings}), searcher=searcher)
+        app = create_app(searcher, ServeSettings(**{"name": "fake", **settings}))
         encoder.batches.clear()  # those of the warm-up
         return Client(app)
 

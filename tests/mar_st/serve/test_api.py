@@ -14,7 +14,7 @@ import pytest
 
 from mar_st.index import Searcher
 from mar_st.online import DeadlinePassed
-from mar_st.serve import ServeSettings, create_app, engine
+from mar_st.serve import ServeSettings, create_app, engine, guard
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import (
     DIM,
@@ -128,8 +128,8 @@ def test_the_server_describes_itself(client):
         ("/search", [], "invalid_request"),
         ("/search", b'{"query": "x"', "invalid_json"),
         ("/search", b'{"vector": [NaN' + b", 1" * 15 + b"]}", "invalid_request"),
-        ("/search", b'{"query": "\\ud800"}', "invalid_request"),
-        ("/search", b'{"query": "x", "where": {"department": "\\ud800"}}', "invalid_request"),
+        ("/search", b'{"query": "\\ud800"}', "invalid_json"),
+        ("/search", b'{"query": "x", "where": {"department": "\\ud800"}}', "invalid_json"),
         ("/search", b"\xff", "invalid_json"),
         ("/search", b"[" * 100_000, "invalid_json"),
         ("/v1/embeddings", {}, "invalid_request"),
@@ -138,7 +138,9 @@ def test_the_server_describes_itself(client):
         ("/v1/embeddings", {"input": ["x", ""]}, "invalid_request"),
         ("/v1/embeddings", {"input": "x", "dimensions": 17}, "invalid_request"),
         ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "invalid_request"),
-        ("/v1/embeddings", {"input": ["x"] * 257}, "too_many_texts"),
+        ("/v1/embeddings", {"input": ["x"] * 2049}, "invalid_request"),
+        ("/rerank", {"query": "x", "texts": ["x"]}, "no_reranker"),
+        ("/rerank", {"query": "x", "texts": []}, "invalid_request"),
     ],
 )
 def test_an_invalid_request_is_one_error(client, path, body, code):
@@ -177,8 +179,8 @@ def test_what_is_cut_is_said_although_the_text_is_short_or_blank(client, text):
     assert error_of(client.post("/search", {"query": text + "头疼"})) == (400, "text_too_long")
 
 
-def test_a_body_of_the_largest_allowed_size_is_accepted(make_client):
-    client = make_client(max_body=2000)
+def test_a_body_of_the_largest_allowed_size_is_accepted(client, monkeypatch):
+    monkeypatch.setattr(guard, "MAX_BODY", 2000)
 
     async def parts(size):
         yield b'{"query": "x"}'.ljust(size - 1)
@@ -237,8 +239,9 @@ def test_texts_of_concurrent_requests_are_encoded_together(make_client, encoder)
     assert sorted(encoder.batches[1]) == sorted(DOCUMENTS)
 
 
-def test_a_full_queue_is_429_and_a_late_answer_504(make_client, encoder):
-    client = make_client(max_queue=3, timeout=0.5)
+def test_a_full_queue_is_429_and_a_late_answer_504(make_client, encoder, monkeypatch):
+    monkeypatch.setattr(engine, "MAX_QUEUE", 3)
+    client = make_client(timeout=0.5)
     encoder.gate.clear()
     bodies = [("POST", "/search", {"json": {"query": f"问{number}"}}) for number in range(8)]
     answers = asyncio.run(client.many(*bodies))
@@ -253,7 +256,7 @@ def test_a_full_queue_is_429_and_a_late_answer_504(make_client, encoder):
 
 def test_a_search_is_told_its_deadline(index, encoder):
     searcher = Searcher.open(index, encoder)
-    app = create_app(ServeSettings(timeout=0.3), searcher=searcher)
+    app = create_app(searcher, ServeSettings(timeout=0.3))
     plain = searcher.search_vectors
 
     def slow(vectors, texts=None, k=10, **options):
@@ -314,7 +317,7 @@ def test_an_encoder_of_another_space_is_refused(index):
     other = FakeEncoder()
     other.space = "another"
     with pytest.raises(ValueError, match="space"):
-        create_app(searcher=Searcher.open(index, other))
+        create_app(Searcher.open(index, other))
 
 
 def test_a_reload_opens_index_and_encoder_again_if_they_changed(tmp_path, monkeypatch):
@@ -324,7 +327,7 @@ def test_a_reload_opens_index_and_encoder_again_if_they_changed(tmp_path, monkey
     loaded = []
     monkeypatch.setattr(engine, "load_query_encoder", lambda *_, **__: loaded.append(1) or FakeEncoder())
     monkeypatch.setenv("MAR_API_KEYS", KEY)
-    client = Client(create_app(ServeSettings(index=str(current), encoder="fake")))
+    client = Client(create_app(str(current), encoder="fake"))
     headers = {"x-api-key": KEY}
 
     def first_id():
