@@ -61,7 +61,7 @@ class FakeEncoder:
         return [len(nfkc(text)) + 2 for text in texts]
 
 
-def make_index(folder, documents=DOCUMENTS, prefix="d"):
+def make_index(folder, documents=DOCUMENTS, prefix="d", titles=True):
     """Build an index of texts encoded by the fake encoder, with words and one metadata field."""
     from mar_st.encode import write_vectors
     from mar_st.index import build_index
@@ -69,7 +69,12 @@ def make_index(folder, documents=DOCUMENTS, prefix="d"):
     folder.mkdir(exist_ok=True)
     ids = [f"{prefix}{place}" for place in range(len(documents))]
     rows = [
-        {"_id": name, "title": f"标题{name}", "text": text, "department": "内科" if place % 2 else "外科"}
+        {
+            "_id": name,
+            "title": f"标题{name}" if titles else "",
+            "text": text,
+            "department": "内科" if place % 2 else "外科",
+        }
         for place, (name, text) in enumerate(zip(ids, documents, strict=True))
     ]
     corpus = folder / "corpus.jsonl"
@@ -87,15 +92,20 @@ def make_index(folder, documents=DOCUMENTS, prefix="d"):
     return folder / "index"
 
 
+def start(index, stdout=subprocess.PIPE, per_text=0.0, **settings):
+    """Start `mar serve` with the fake encoder."""
+    return subprocess.Popen(
+        [sys.executable, __file__, json.dumps({"index": str(index), **settings}), str(per_text)],
+        cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
 class Server:
     """`mar serve` with the fake encoder in a process of its own; `url` is where it listens."""
 
     def __init__(self, index, per_text=0.0, **settings):
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, json.dumps({"index": str(index), **settings}), str(per_text)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        self.process = start(index, per_text=per_text, **settings)
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
             raise AssertionError(line + self.process.stderr.read())

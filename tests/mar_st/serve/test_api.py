@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -85,8 +86,64 @@ def test_embeddings_are_those_of_openais_endpoint(client):
     )
 
 
+def test_as_many_texts_as_openai_takes_are_encoded_in_parts(client, encoder):
+    texts = [f"文{number}" for number in range(2048)]
+    data = client.post("/v1/embeddings", {"input": texts}).json()["data"]
+    np.testing.assert_array_equal(np.float32(data[-1]["embedding"]), vector_of(texts[-1]))
+    assert max(map(len, encoder.batches)) <= 64
+
+
+@pytest.mark.parametrize("item", [b"1", b'" "', b"null", b"[]", b"{}"])
+def test_the_number_of_texts_is_checked_before_the_texts(client, item):
+    body = b'{"input": [' + b",".join([item] * (2_000_000 // (len(item) + 1))) + b"]}"
+    began = time.process_time()
+    refused = client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+    assert error_of(refused) == (400, "invalid_request")
+    assert time.process_time() - began < 1
+
+
+def test_a_text_that_grows_when_it_is_normalised_is_seen_to_be_cut(make_client, encoder):
+    encoder.count_tokens = lambda texts, _=None: [len(normalize("NFKC", text)) + 2 for text in texts]
+    client = make_client()
+    for text, cut in (("㍿" * 20, True), ("ﷺ" * 10, True), ("头" * 20, False), (" " * 2000 + "头", True)):
+        assert client.post("/search", {"query": text, "truncate": True}).json()["truncated"] is cut
+
+
+def test_texts_are_scored_as_text_embeddings_inference_does(make_client):
+    class Lengths:
+        batch_size = 8
+        activation_fn = type("Identity", (), {})()
+
+        def open(self):
+            return self
+
+        def score(self, pairs):
+            return np.array([len(text) - 3 for _, text in pairs], dtype=np.float32)
+
+    client = make_client(reranker=Lengths())
+    body = {"query": "x", "texts": ["一", "三三三", "五五五五五"], "truncate": True, "raw_scores": None}
+    ranks = client.post("/rerank", body).json()
+    assert [rank["index"] for rank in ranks] == [2, 1, 0]
+    np.testing.assert_allclose([rank["score"] for rank in ranks], 1 / (1 + np.exp([-2.0, 0, 2])), rtol=1e-6)
+    raw = client.post("/rerank", {**body, "raw_scores": True, "return_text": True}).json()
+    assert raw[0] == {"index": 2, "score": 2.0, "text": "五五五五五"}
+
+
+def test_browsers_of_named_websites_may_call(make_client):
+    site = "https://example.org"
+    client = make_client(cors=[site])
+    asks = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    for origin, allowed in ((site, site), ("https://evil.example", None)):
+        headers = {"origin": origin}
+        preflight = asyncio.run(client.many(("OPTIONS", "/search", {"headers": {**headers, **asks}})))[0]
+        assert preflight.headers.get("access-control-allow-origin") == allowed
+        answer = client.post("/search", {"query": "头疼"}, headers=headers)
+        assert answer.headers.get("access-control-allow-origin") == allowed
+    assert "access-control-allow-origin" not in make_client().get("/info", headers={"origin": site}).headers
+
+
 def test_null_is_absent(client):
-    nulls = dict.fromkeys(["model", "encoding_format", "dimensions", "truncate", "user"])
+    nulls = dict.fromkeys(["model", "encoding_format", "dimensions", "truncate", "user", "input_type"])
     plain = client.post("/v1/embeddings", {"input": "头疼"})
     assert client.post("/v1/embeddings", {"input": "头疼", **nulls}).json() == plain.json()
     nulls = dict.fromkeys(["vector", "k", "where", "hybrid", "rerank", "truncate"])
@@ -104,6 +161,8 @@ def test_the_server_describes_itself(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert "SearchRequest" in json.dumps(paths["/search"])
     assert "422" not in json.dumps(paths)
+    assert "department" not in json.dumps(paths)  # it needs no key
+    assert info["examples"] == [title for title in info["examples"] if title.startswith("标题")] != []
     page = client.get("/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert client.get("/page.js").headers["content-type"].startswith("text/javascript")

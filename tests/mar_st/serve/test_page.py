@@ -11,17 +11,28 @@ pytestmark = [NO_BROWSER, pytest.mark.slow]
 expect = pytest.importorskip("playwright.sync_api").expect
 
 
-def test_a_search_shows_hits_with_scores_legs_marks_and_time(serve, visit):
-    page = visit(serve().url)
+def test_a_search_shows_hits_with_marks_and_details(serve, visit):
+    page = visit(serve(title="本院<文献>").url)
+    expect(page.locator("h1")).to_have_text("本院<文献>")
+    assert page.title() == "本院<文献>"
     expect(page.locator("#facts")).to_contain_text("6 篇")
-    ask(page, "高血压少吃盐")
-    hits = page.locator("#hits li")
-    assert hits.count() == 6
-    first = hits.first.inner_text()
-    for part in ("高血压少吃盐", "得分", "向量 第 1", "关键词 第 1", "department："):
-        assert part in first
-    assert hits.first.locator(".snippet mark").all_inner_texts() == ["高血压少吃盐"]
+    example = page.locator("#examples button").first
+    title = example.inner_text()
+    example.click()
+    expect(page.locator("#query")).to_have_value(title)
+    expect(page.locator("#examples")).to_be_hidden()
     page.click("#more summary")
+    page.check("#hybrid")
+    ask(page, "高血压可以少吃盐吗")
+    hits = page.locator("#hits li")
+    expect(hits).to_have_count(6)
+    for part in ("高血压少吃盐", "department："):
+        assert part in hits.first.inner_text()
+    assert "得分" not in hits.first.inner_text()
+    hits.first.locator("summary").click()
+    for part in ("得分", "向量 第", "关键词 第 1", "d2"):
+        assert part in hits.first.inner_text()
+    assert hits.first.locator(".snippet mark").all_inner_texts() == ["高血压少吃盐"]
     page.uncheck("#hybrid")
     page.select_option("#k", "5")
     page.fill("#where", "department=内科")
@@ -32,7 +43,22 @@ def test_a_search_shows_hits_with_scores_legs_marks_and_time(serve, visit):
     page.press("#query", "Enter")
     expect(page.locator("#status.bad")).to_contain_text("没有字段")
     page.go_back()
+    expect(hits).to_have_count(3)
+    page.go_back()
     expect(hits).to_have_count(6)
+    expect(page.locator("#hybrid")).to_be_checked()
+
+
+def test_untitled_hits_show_their_beginning_and_equal_ones_are_one(serve, visit, tmp_path):
+    texts = ["多喝水，早点休息。一周后复查。", "多喝水，早点休息。一周后复查。", "少吃盐"]
+    page = visit(serve(make_index(tmp_path, texts, titles=False)).url)
+    ask(page, "多喝水")
+    expect(page.locator("#hits li")).to_have_count(2)
+    equal = page.locator("#hits li", has_text="多喝水").first
+    expect(equal.locator("h2")).to_have_text("多喝水，早点休息。…")
+    expect(equal).to_contain_text("另有 1 条")
+    page.goto(f"{page.url}&where={'%20' * 30_000}")
+    ask(page, "少吃盐")
 
 
 def test_documents_open_in_full_and_are_never_markup(serve, visit, tmp_path):

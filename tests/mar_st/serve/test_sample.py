@@ -62,7 +62,7 @@ def test_the_query_encoder_that_is_named_answers(family, tmp_path):  # noqa: F81
     build_index(tmp_path / "vectors", tmp_path / "index", kind="exact", progress=False)
     index = str(tmp_path / "index")
     # Without an encoder: of the model that encoded the documents.
-    app = create_app(ServeSettings(index=index, query_encoder="query-lookup"))
+    app = create_app(index, ServeSettings(query_encoder="query-lookup"))
     assert isinstance(app.state.generations.engine.encoding.encoder, NumpyLookupEncoder)
     info = Client(app).get("/info").json()
     assert (info["model"], info["query_encoder"]) == ("mar", "query-lookup")
@@ -70,4 +70,4 @@ def test_the_query_encoder_that_is_named_answers(family, tmp_path):  # noqa: F81
     hits = Client(app).post("/search", {"query": "骨折"}).json()["hits"]
     assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
     with pytest.raises(MarError, match="query-9"):
-        create_app(ServeSettings(index=index, query_encoder="query-9"))
+        create_app(index, ServeSettings(query_encoder="query-9"))

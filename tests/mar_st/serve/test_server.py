@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import openai
 import pytest
 
-from tests.mar_st.serve.fakes import KEY, make_index, vector_of
+from tests.mar_st.serve.fakes import KEY, make_index, start, vector_of
 
 
 @pytest.fixture
@@ -126,8 +129,8 @@ def test_a_watched_index_is_swapped_when_it_changes(serve, tmp_path):
 
 @pytest.mark.slow
 def test_overload_gets_429_and_accepted_requests_are_in_time(serve):
-    server = serve(per_text=0.02, timeout=2.0, max_queue=8)  # 50 queries a second
-    callers = Callers(server, count=40)
+    server = serve(per_text=0.02, timeout=2.0)  # 50 queries a second
+    callers = Callers(server, count=90)
     time.sleep(2)
     statuses = [status for _, status, _ in callers.stop()]
     assert set(statuses) == {200, 429}
@@ -147,7 +150,7 @@ def test_a_stop_under_load_loses_nothing_that_was_accepted(serve):
 
 
 def test_a_query_never_reaches_the_log(serve):
-    server = serve(max_body=2000)
+    server = serve()
     secret = "绝密病情"
     server.search(secret)
     server.search(secret * 100)
@@ -161,6 +164,66 @@ def test_a_query_never_reaches_the_log(serve):
     assert code == 0
     assert "KeyError in a request" in log
     assert not any(text in log for text in (secret, "%E7%BB%9D", "炸"))
+
+
+def test_reloads_come_together_and_do_not_wait_for_pipes(serve, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEY)
+    keys.chmod(0o600)
+    server = serve(api_keys=str(keys))
+    headers = {"x-api-key": KEY}
+
+    def generation():
+        return httpx.get(f"{server.url}/info", headers=headers, timeout=5).json()["generation"]
+
+    for _ in range(5):
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.0003)
+    end = time.monotonic() + 10
+    while generation() < 2:
+        assert time.monotonic() < end
+    keys.unlink()
+    os.mkfifo(keys, 0o600)
+    refused = httpx.post(f"{server.url}/admin/reload", headers=headers, timeout=5)
+    assert refused.status_code == 409
+    assert generation() >= 2
+
+
+def test_the_log_is_json_without_control_characters(serve, index, tmp_path):
+    current = tmp_path / "now\x1b[31m"
+    current.symlink_to(index)
+    server = serve(current, log_queries=True)
+    server.search("头疼\x9b31m")
+    current.unlink()
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    _, log = server.stop()
+    messages = [json.loads(line)["message"] for line in log.splitlines()]
+    assert any(message.startswith("头疼") for message in messages)
+    assert any("old one still answers" in message for message in messages)
+    assert all(character.isprintable() for message in messages for character in message)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_stops_nothing(index):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Path("/dev/full").open("w") as full:
+        process = start(index, full, port=port)
+    try:
+        end = time.monotonic() + 20
+        while True:
+            try:
+                assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+                break
+            except httpx.ConnectError:
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
 
 
 def test_a_taken_port_is_one_error(serve, index):

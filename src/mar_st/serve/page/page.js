@@ -24,6 +24,11 @@ function translate() {
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = text(element.dataset.text);
   for (const element of document.querySelectorAll("[data-placeholder]")) element.placeholder = text(element.dataset.placeholder);
   for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", text(element.dataset.label));
+  const own = document.documentElement.dataset.title;
+  if (own) {
+    document.title = own;
+    document.querySelector("h1").textContent = own;
+  }
   find("language").textContent = text("other");
   find("language").lang = state.language === "zh" ? "en" : "zh-CN";
   showFacts();
@@ -86,6 +91,7 @@ function clear() {
   find("hits").replaceChildren();
   state.shown = null;
   say("");
+  showExamples();
 }
 
 /** Shows an error instead of the results of the last search. */
@@ -122,6 +128,25 @@ function showFacts() {
   const names = Object.keys(facts.fields);
   find("where-line").hidden = names.length === 0;
   find("where-help").textContent = names.length ? text("fields", { names: names.join(text("separator")) }) : "";
+  showExamples();
+}
+
+/** Questions to begin with, as long as nothing was asked. */
+function showExamples() {
+  const examples = state.facts?.examples ?? [];
+  find("examples").hidden = state.searched !== null || examples.length === 0;
+  for (const button of find("examples").querySelectorAll("button")) button.remove();
+  for (const example of examples) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plain";
+    write(button, example);
+    button.addEventListener("click", () => {
+      find("query").value = example;
+      find("form").requestSubmit();
+    });
+    find("examples").append(button);
+  }
 }
 
 // -- filters --
@@ -143,9 +168,10 @@ function readFilter(line) {
   const filter = {};
   for (const part of line.split(/[,，]/)) {
     if (!part.trim()) continue;
-    const match = /^\s*([^=<>|]+?)\s*(>=|<=|=|>|<)\s*(.+?)\s*$/.exec(part);
-    if (!match) throw new Error(text("no-condition", { part: part.trim() }));
-    const [, field, sign, value] = match;
+    const match = /^([^=<>|]+)(>=|<=|=|>|<)(.+)$/.exec(part);
+    const [field, value] = [match?.[1].trim(), match?.[3].trim()];
+    if (!field || !value) throw new Error(text("no-condition", { part: part.trim() }));
+    const sign = match[2];
     if (sign === "=") filter[field] = value.split("|").map((one) => typed(field, one.trim()));
     else filter[field] = { ...filter[field], [names[sign]]: typed(field, value) };
   }
@@ -157,14 +183,14 @@ function readFilter(line) {
 /** Pairs of neighbouring Chinese characters, and whole words of other scripts, of a query. */
 function termsOf(query) {
   const terms = new Set();
-  for (const run of query.toLowerCase().match(/\p{Script=Han}+|[\p{L}\p{N}]+/gu) || []) {
+  for (const run of query.toLowerCase().replace(STOP_PHRASES, " ").match(/\p{Script=Han}+|[\p{L}\p{N}]+/gu) || []) {
     if (/\p{Script=Han}/u.test(run)) {
       const characters = [...run];
       if (characters.length === 1) terms.add(run);
       for (let i = 0; i + 1 < characters.length; i += 1) terms.add(characters[i] + characters[i + 1]);
     } else terms.add(run);
   }
-  return [...terms];
+  return [...terms].filter((term) => !STOP_WORDS.has(term));
 }
 
 /** Puts a text into an element, what it shares with the query marked. */
@@ -201,22 +227,40 @@ function metadataOf(document_) {
     .join(" · ");
 }
 
-function show(hit, terms) {
+/** The beginning of a text, to stand for a title. */
+function beginning(text_) {
+  const sentence = /^.{1,40}?[。！？；!?;]|^.{1,40}/u.exec(text_)?.[0] ?? "";
+  return sentence.length < text_.length ? `${sentence}…` : sentence;
+}
+
+/** Hits with equal texts become one, with the number of the others. */
+function collapsed(hits) {
+  const firsts = new Map();
+  for (const hit of hits) {
+    const key = JSON.stringify([hit.title, hit.snippet || hit.id]);
+    if (firsts.has(key)) firsts.get(key).others += 1;
+    else firsts.set(key, { hit, others: 0 });
+  }
+  return [...firsts.values()];
+}
+
+function show({ hit, others }, terms) {
   const item = find("hit").content.cloneNode(true);
   const put = (name, content) => { item.querySelector(name).textContent = content; };
-  const heading = item.querySelector("h2");
   const title = document.createElement(state.facts?.texts === false ? "span" : "a");
-  highlight(title, hit.title || hit.id, terms);
+  highlight(title, hit.title || beginning(hit.snippet) || hit.id, terms);
   if (title instanceof HTMLAnchorElement) {
     title.href = addressOf({ document: hit.id });
     title.dataset.document = hit.id;
   }
-  heading.append(`${hit.rank}. `, title);
+  item.querySelector("h2").append(title);
   highlight(item.querySelector(".snippet"), hit.snippet, terms);
+  put(".metadata", metadataOf(hit));
+  put(".same", others ? text("same", { count: others }) : "");
+  put("summary", text("details"));
   put(".score", text("score", { score: hit.score.toFixed(4) }));
   put(".legs", Object.entries(hit.legs)
     .map(([name, leg]) => text("leg", { name: text(LEGS[name]), rank: leg.rank, score: leg.score.toFixed(3) })).join(" · "));
-  put(".metadata", metadataOf(hit));
   put(".id", hit.id);
   return item;
 }
@@ -253,9 +297,10 @@ async function search() {
 }
 
 function showResponse() {
+  showExamples();
   const { query, response, trip } = state.shown;
   const terms = termsOf(query);
-  find("hits").replaceChildren(...response.hits.map((hit) => show(hit, terms)));
+  find("hits").replaceChildren(...collapsed(response.hits).map((entry) => show(entry, terms)));
   const cut = response.truncated ? text("cut") : "";
   const { encode_ms: encode, search_ms: look, total_ms: total } = response.timing;
   if (!response.hits.length) say(text("nothing"));
@@ -278,7 +323,7 @@ async function openDocument(id) {
   try {
     const content = await ask(`document?id=${encodeURIComponent(id)}`);
     if (dialog.dataset.document !== id) return;
-    write(find("document-title"), content.title || content.id);
+    write(find("document-title"), content.title || beginning(content.text) || content.id);
     highlight(find("document-text"), content.text, termsOf(find("query").value));
     dialog.querySelector(".metadata").textContent = metadataOf(content);
     dialog.querySelector(".id").textContent = content.id;
@@ -295,7 +340,7 @@ async function openDocument(id) {
 function addressOf({ document: id } = {}) {
   const parts = new URLSearchParams({ q: find("query").value.trim() });
   if (find("k").value !== "10") parts.set("k", find("k").value);
-  if (!find("hybrid").checked) parts.set("hybrid", "0");
+  if (find("hybrid").checked) parts.set("hybrid", "1");
   if (find("rerank").checked) parts.set("rerank", "1");
   if (find("where").value.trim()) parts.set("where", find("where").value.trim());
   if (id !== undefined) parts.set("document", id);
@@ -318,7 +363,7 @@ function restore() {
     find("query").value = parts.get("q") ?? "";
     find("k").value = parts.get("k") ?? "10";
     if (!find("k").value) find("k").value = "10";
-    find("hybrid").checked = parts.get("hybrid") !== "0";
+    find("hybrid").checked = parts.get("hybrid") === "1";
     find("rerank").checked = parts.get("rerank") === "1";
     find("where").value = parts.get("where") ?? "";
     state.searched = addressOf();

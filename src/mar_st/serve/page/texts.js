@@ -28,6 +28,9 @@ const TEXTS = {
     found: "{count} 条结果{cut} · 服务器 {total} 毫秒（编码 {encode}，检索 {search}） · 往返 {trip} 毫秒",
     nothing: "没有找到任何文献",
     cut: "（查询过长，已截断）",
+    examples: "试试：",
+    details: "详情",
+    same: "另有 {count} 条内容相同的结果",
     score: "得分 {score}",
     leg: "{name} 第 {rank}（{score}）",
     dense: "向量",
@@ -75,6 +78,9 @@ const TEXTS = {
     found: "{count} results{cut} · server {total} ms (encoding {encode}, search {search}) · round trip {trip} ms",
     nothing: "No documents found",
     cut: " (the query was too long and was cut)",
+    examples: "Try:",
+    details: "Details",
+    same: "{count} more with the same text",
     score: "score {score}",
     leg: "{name} rank {rank} ({score})",
     dense: "vectors",
@@ -97,3 +103,10 @@ const TEXTS = {
     504: "The server did not answer in time (504).",
   },
 };
+
+/** Words that say nothing about what a question is about; they are not marked. */
+const STOP_PHRASES = /什么|怎么样|怎么办|怎么|怎样|如何|为什么|为何|哪些|哪个|哪种|多少|几个|能不能|可不可以|可以|是不是|有没有|会不会|要不要|是否|应该|应当|需要|请问|一下|时候|您好|你好|我的|[吗呢吧啊的了]/gu;
+const STOP_WORDS = new Set(
+  ("a an and are as at be by can do does for from how i in is it my of on or should that the this to was what when " +
+    "which who why will with you").split(" "),
+);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +15,8 @@ import pytest
 import yaml
 
 from mar_st.serve import ServeSettings
+from mar_st.serve.guard import MAX_BODY
+from mar_st.serve.metrics import Metrics
 from tests.mar_st.serve.fakes import DOCUMENTS, KEY, Server, make_index
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -78,20 +82,51 @@ def test_nginx_forwards_requests_and_limits_their_rate(asks):
     assert asks.get("/info").json()["documents"] == len(DOCUMENTS)
     for path in ("/metrics", "/admin/reload"):
         assert asks.get(path).status_code == 404
-    large = asks.post("/search", content=b"x" * (2 << 20), headers={"Content-Type": "application/json"})
+    large = asks.post("/search", content=b"x" * (5 << 20), headers={"Content-Type": "application/json"})
     assert large.status_code == 413
     statuses = [asks.post("/search", json={"query": "头疼"}).status_code for _ in range(60)]
     assert set(statuses) == {200, 429}
     assert asks.get("/healthz").status_code == 200
 
 
-def test_the_examples_fit_the_settings():
+def test_the_examples_fit_the_server():
     content = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    defaults = ServeSettings()
-    assert "client_max_body_size 1m;     # --max-body" in content
-    assert defaults.max_body == 1 << 20
-    assert defaults.timeout < 15
+    assert f"client_max_body_size {MAX_BODY >> 20}m;" in content
+    assert ServeSettings().timeout < 15
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-    options = [part for part in compose["services"]["search"]["command"].split() if part.startswith("--")]
+    service = (DEPLOY / "mar.service").read_text(encoding="utf-8")
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    commands = [compose["services"]["search"]["command"], *re.findall(r"mar.*serve.*", service + dockerfile)]
     known = {f"--{name.replace('_', '-')}" for name in ServeSettings.model_fields}
-    assert set(options) <= known
+    assert {
+        option for line in commands for option in re.findall(r"--(?!publish|env|volume)[a-z-]+", line)
+    } <= known
+
+
+def test_the_board_shows_metrics_that_the_server_has():
+    board = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
+    shown = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"\bmar_[a-z_]+", target["expr"])
+    }
+    metrics = Metrics()
+    for stage in ("encode", "search"):
+        metrics.observer(stage)
+    metrics.answered("/", 200, 0.1)
+    metrics.errors.labels("x").inc()
+    page = metrics.page().decode()
+    assert shown
+    assert all(f"\n{name}" in page for name in shown)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_accepts_the_unit(tmp_path):
+    unit = (DEPLOY / "mar.service").read_text(encoding="utf-8").replace("/opt/mar/bin/mar", "/bin/true")
+    (tmp_path / "mar.service").write_text(unit, encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "mar.service")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "mar.service" not in done.stderr, done.stderr
