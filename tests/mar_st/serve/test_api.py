@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import time
-from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -100,13 +99,6 @@ def test_the_number_of_texts_is_checked_before_the_texts(client, item):
     refused = client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
     assert error_of(refused) == (400, "invalid_request")
     assert time.process_time() - began < 1
-
-
-def test_a_text_that_grows_when_it_is_normalised_is_seen_to_be_cut(make_client, encoder):
-    encoder.count_tokens = lambda texts, _=None: [len(normalize("NFKC", text)) + 2 for text in texts]
-    client = make_client()
-    for text, cut in (("㍿" * 20, True), ("ﷺ" * 10, True), ("头" * 20, False), (" " * 2000 + "头", True)):
-        assert client.post("/search", {"query": text, "truncate": True}).json()["truncated"] is cut
 
 
 def test_texts_are_scored_as_text_embeddings_inference_does(make_client):
