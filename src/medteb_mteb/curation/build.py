@@ -87,7 +87,6 @@ class BuildSettings(Settings):
     file: Annotated[Path, Argument("FILE.yaml")] = Field(description="File of the build: its steps in order.")
     until: str | None = Field(None, description="Name of the last step to run; default: all steps.")
     dry_run: bool = Field(False, description="Print the steps, requests and cost, and do nothing.")
-    retry_failed: bool = Field(False, description="Send requests that failed in earlier runs again.")
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Build:
         return self.steps if name is None else self.steps[: names.index(name) + 1]
 
 
-def load_build(file: str | Path, *, retry_failed: bool = False) -> Build:
+def load_build(file: str | Path) -> Build:
     """Read the file of a build.
 
     `steps` lists the steps, each with its kind under `step`, optionally a `name`, and the options of its
@@ -135,7 +134,6 @@ def load_build(file: str | Path, *, retry_failed: bool = False) -> Build:
 
     Args:
         file: The YAML file.
-        retry_failed: Set the option of that name in all steps that have it.
 
     Raises:
         MarError: The file or an input is missing, or the content is invalid.
@@ -150,7 +148,7 @@ def load_build(file: str | Path, *, retry_failed: bool = False) -> Build:
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), str):
             raise MarError(f"{path}: step {number} must be a mapping with the key 'step'.")
-        planned, taken = _planned(dict(entry), content, built, path, retry_failed=retry_failed)
+        planned, taken = _planned(dict(entry), content, built, path)
         if planned.name.casefold() in {DATA_FOLDER, *(one.name.casefold() for one in built.steps)}:
             raise MarError(f"{path}: the name {planned.name!r} is taken; give the step another 'name'.")
         if planned.step.writes == "editions" and planned.step in [one.step for one in built.steps]:
@@ -163,7 +161,7 @@ def load_build(file: str | Path, *, retry_failed: bool = False) -> Build:
 
 
 def _planned(
-    entry: dict[str, Any], defaults: Mapping[str, Any], built: Build, file: Path, *, retry_failed: bool
+    entry: dict[str, Any], defaults: Mapping[str, Any], built: Build, file: Path
 ) -> tuple[Planned, set[str]]:
     """Return a step of the file, and the defaults that it has options for."""
     kind = entry.pop("step")
@@ -201,8 +199,6 @@ def _planned(
     for key, one in step.settings.model_fields.items():
         if key not in step.inputs and _is_path(one.annotation) and isinstance(values.get(key), str):
             values[key] = file.parent / Path(values[key]).expanduser()
-    if retry_failed and "retry_failed" in fields.values():
-        values["retry_failed"] = True
     values["out"] = built.root / name
     return Planned(name, step, validated(step.settings, values, where), sources), taken
 
@@ -260,7 +256,7 @@ def build(settings: BuildSettings) -> dict[str, Any]:
     The exit code is 1 if a step stopped, for instance at a budget, or if the training data contain queries of
     the tests.
     """
-    planned = load_build(settings.file, retry_failed=settings.retry_failed)
+    planned = load_build(settings.file)
     wanted = planned.until(settings.until)
     if settings.dry_run:
         return {"out": str(planned.root), "steps": forecast(wanted)}
@@ -353,7 +349,6 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
         `tests` (number of texts), `leaks`, and for each step that wrote training data its `queries`, `leaks`
         and `examples`; `None` without tests or training data.
     """
-    from medteb_mteb.curation.texts.split import QUERY_SIMILARITY  # lazy: scipy
     from medteb_mteb.curation.training.leaks import read_held_out, training_queries  # lazy: transformers
 
     tests = [one.settings.out for one in planned.steps if one.step.writes == "editions"]
@@ -361,15 +356,17 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
     if not tests or not writers:
         return None
     training: dict[str, dict[str, Any]] = {}
-    number = 0
+    held_out = read_held_out(tests)
     for one in writers:
-        held_out = read_held_out(tests, getattr(one.settings, "threshold", QUERY_SIMILARITY))
-        number = len(held_out.texts)
         queries = training_queries(one.settings.out)
         leaks = held_out.leaks(queries)
         examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:10]]
         training[one.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
-    report = {"tests": number, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
+    report = {
+        "tests": len(held_out.texts),
+        "leaks": sum(one["leaks"] for one in training.values()),
+        "training": training,
+    }
     write_json(planned.root / LEAKAGE_FILE, report)
     return report
 

@@ -6,7 +6,6 @@ vectors of the index have a cosine above the threshold with it; else it is kept 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -249,11 +248,7 @@ class DiversifySettings(TextsSettings):
         lt=1,
         description="Cosine of neighbours; default: 0.85 for queries, 0.78 for documents.",
     )
-    tolerated: int = Field(1, ge=0, description="Number of neighbours that a kept text may have.")
     seed_size: int = Field(5000, ge=0, description="Number of texts at the start that are kept unseen.")
-    store: Annotated[Path | None, Runtime()] = Field(
-        None, description="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."
-    )
     batch_size: Annotated[int, Runtime()] = Field(64, ge=1, description="Texts per forward pass.")
 
 
@@ -263,7 +258,7 @@ def _run(settings: DiversifySettings) -> Counts:
     from mar_st.model.opening import open_model  # lazy: torch
     from mar_st.teachers import ModelTeacher, TeacherStore, store_root  # lazy: torch
 
-    store = TeacherStore(settings.store or store_root(settings.out))
+    store = TeacherStore(store_root(settings.out))
     model = open_model(model_source(settings.model))
     teacher = ModelTeacher.of_model(model, store, batch_size=settings.batch_size)
     side: Literal["query", "document"] = "query" if settings.kind == "queries" else "document"
@@ -272,7 +267,7 @@ def _run(settings: DiversifySettings) -> Counts:
         return np.asarray(store.vectors(teacher, texts, side)[:])
 
     threshold = THRESHOLDS[settings.kind] if settings.threshold is None else settings.threshold
-    built = DynamicIndexFilter(threshold, settings.tolerated, settings.seed_size)
+    built = DynamicIndexFilter(threshold, seed_size=settings.seed_size)
     return run_step(_Diversify(built, encode), settings)
 
 

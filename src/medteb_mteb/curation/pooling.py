@@ -1,7 +1,7 @@
 """Pools: for each query, the documents that several retrievers find, with their rank by each retriever.
 
-Lists are merged by reciprocal rank fusion, or by best rank (depth-k union, as in TREC pools). The papers do
-not say how they merge their three lists into one of 500.
+Lists are merged by reciprocal rank fusion. The papers do not say how they merge their three lists into one
+of 500. Vectors of embedding models are kept in `$MAR_STORE`, else in `teacher-store` beside the step.
 
 Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 from tqdm.auto import tqdm
@@ -42,9 +42,6 @@ QUERIES_PER_SEARCH = 1000
 class RetrieverSettings(StepSettings):
     """Options of a step that searches with embedding models."""
 
-    store: Annotated[Path | None, Runtime()] = Field(
-        None, description="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."
-    )
     batch_size: Annotated[int, Runtime()] = Field(64, ge=1, description="Texts per forward pass.")
 
 
@@ -58,9 +55,6 @@ class PoolSettings(RetrieverSettings):
     )
     size: int = Field(500, ge=1, description="Maximum number of documents of a pool.")
     depth: int = Field(500, ge=1, description="Number of documents taken from each retriever.")
-    merge: Literal["rrf", "union"] = Field(
-        "rrf", description="By the sum of 1 / (60 + rank) (rrf), or by the best rank (union)."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +70,13 @@ class Candidate:
     ranks: Mapping[str, int]
 
 
-def merge(
-    runs: Mapping[str, Sequence[str]], *, size: int, depth: int, how: Literal["rrf", "union"] = "rrf"
-) -> list[Candidate]:
-    """Merge several rankings into one; ties are broken by best rank, then by the order of the retrievers.
+def merge(runs: Mapping[str, Sequence[str]], *, size: int, depth: int) -> list[Candidate]:
+    """Merge rankings by the sum of 1 / (60 + rank); ties: by best rank, then by the retrievers' order.
 
     Args:
         runs: Retriever -> documents, best first.
         size: Maximum number of documents of the result.
         depth: Number of documents taken from each ranking.
-        how: Rule of the merge.
     """
     ranks: dict[str, dict[str, int]] = {}
     for system, documents in runs.items():
@@ -94,7 +85,7 @@ def merge(
 
     def order(document: str) -> tuple[float, int]:
         own_ranks = ranks[document].values()
-        return -sum(1 / (RRF_K + rank) for rank in own_ranks) if how == "rrf" else 0.0, min(own_ranks)
+        return -sum(1 / (RRF_K + rank) for rank in own_ranks), min(own_ranks)
 
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[:size]]
 
@@ -116,7 +107,7 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
         return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")
     retriever = Dense.open(
         model_source(name),
-        settings.store or store_root(settings.out),
+        store_root(settings.out),
         batch_size=settings.batch_size,
         show_progress=sys.stderr.isatty(),
     )
@@ -146,7 +137,7 @@ def pool(settings: PoolSettings) -> Counts:
     rows_of_pools: list[dict[str, Any]] = []
     for number, query in enumerate(text.id for text in queries):
         runs = {name: searched[name][number] for name in names}
-        candidates = merge(runs, size=settings.size, depth=settings.depth, how=settings.merge)
+        candidates = merge(runs, size=settings.size, depth=settings.depth)
         total += len(candidates)
         for candidate in candidates:
             if len(candidate.ranks) == 1:

@@ -6,6 +6,7 @@ its dry run and its resumption come from `Step`. The folder of a step holds `ste
     step         name of the step
     fingerprint  digest of its settings and inputs
     finished     false while it runs; a run of the same fingerprint then continues with what is there
+    again        true if it had stopped before; what an LLM failed to answer is then asked for again
     settings     all settings that the output depends on
     counts       see `Counts`
     provenance   see `Counts`
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HUB",
+    "SEED",
     "STEP_FILE",
     "Counts",
     "Estimate",
@@ -67,6 +69,9 @@ HUB = "hub:"
 #: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
 #: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one.
 BYTES_PER_TOKEN = 3
+
+#: Seed of all random choices of a build.
+SEED = 42
 
 S = TypeVar("S", bound="StepSettings")
 
@@ -249,10 +254,10 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if record is None and others:
             raise MarError(f"{folder} holds {others[0]}, which no step has written; give another folder.")
-        again = getattr(settings, "retry_failed", False)
         same = record is not None and record["fingerprint"] == mark
-        if record is not None and same and record["finished"] and not again:
+        if record is not None and same and record["finished"]:
             return record, True
+        again = record is not None and same and (record["again"] or bool(record.get("counts")))
         if record is not None and not same:
             if record["finished"] and record["result"] != _folder_digest(folder):
                 raise MarError(
@@ -263,6 +268,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
             "step": step.name,
             "fingerprint": mark,
             "finished": False,
+            "again": again,
             "settings": described(settings),
             "before": _before(step, settings),
         }

@@ -26,8 +26,6 @@ def quick_retries(monkeypatch):
     if importlib.util.find_spec("openai"):
         monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
         monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.1)
-    monkeypatch.setattr("medteb_mteb.curation.llm.client.FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("medteb_mteb.curation.llm.client.MAX_PAUSE", 0.1)
 
 
 def write(path: Path, rows: list[dict]) -> Path:
@@ -68,7 +66,7 @@ def run_step(tmp_path):
     from medteb_mteb.curation.step import perform
 
     def run(step, out="out", **options):
-        answers = {"already_anonymous": True, "journal": tmp_path / "answers.sqlite"} if step.asks else {}
+        answers = {"already_anonymous": True} if step.asks else {}
         record, _ = perform(step, step.settings(**{"out": tmp_path / out} | answers | options))
         return record["counts"]
 

@@ -47,5 +47,12 @@ def running(endpoint: FaultEndpoint) -> Iterator[str]:
 
 def llm_at(url: str, **settings: Any) -> LLM:
     """An LLM at an address."""
-    common = {"name": "writer", "model": "writer", "base_url": url, "temperature": 0.7, "retries": 30}
+    common = {
+        "name": "writer",
+        "model": "writer",
+        "base_url": url,
+        "temperature": 0.7,
+        "retries": 30,
+        "backoff": 0.01,
+    }
     return LLM.model_validate({**common, "concurrency": 8, "timeout": 20, **settings})

@@ -75,9 +75,6 @@ class ExtendSettings(Settings):
     )
     other_panel: bool = Field(False, description="Accept judges that are not those of the edition.")
     already_anonymous: bool = Field(False, description="The texts hold no personal data: send them.")
-    retry_failed: bool = Field(False, description="Send requests that failed in earlier runs again.")
-    journal: Path | None = Field(None, description="Journal of paid answers; default: in the folder.")
-    store: Path | None = Field(None, description="Folder that keeps the vectors of embedding models.")
 
 
 def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
@@ -125,7 +122,6 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
         retrievers=settings.retrievers,
         size=max(1, len(documents)),
         depth=max(settings.depth, SCORED_DEPTH),
-        store=settings.store,
     )
     pooled, _ = perform(POOL, pooling)
     runs = _runs(out / "pools" / "pools.jsonl")
@@ -141,9 +137,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
         documents=files["documents"],
         pools=files["unjudged"],
         judges=settings.judges,
-        journal=settings.journal,
         already_anonymous=settings.already_anonymous,
-        retry_failed=settings.retry_failed,
     )
     judged, _ = perform(JUDGE, judging)
     if judged["counts"]["stopped"]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.controls import misgraded
 from medteb_mteb.curation.labels.grades import GRADES
-from medteb_mteb.curation.llm import Answer, Members, json_values, spoken
+from medteb_mteb.curation.llm import Members, Rejected, json_values, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,56 +61,40 @@ Claims = list[tuple[str, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Content of an answer.
+    """Grades by number of the passage, and for passages without a grade the reason."""
 
-    Attributes:
-        grades: Grade by number of the passage.
-        missing: Reason by number of a passage that has no grade.
-        whole: Why the whole answer is rejected; empty if it is not.
-    """
-
-    grades: dict[int, str] = field(default_factory=dict)
-    missing: dict[int, str] = field(default_factory=dict)
-    whole: str = ""
+    grades: dict[int, str]
+    missing: dict[int, str]
 
 
-def read_answer(answer: Answer, keys: Sequence[str], controls: Mapping[int, int]) -> Verdict:
-    """Return the grades of an answer; all are rejected if a control passage got an impossible grade.
+def read_answer(content: str, keys: Sequence[str], controls: Mapping[int, int]) -> Verdict:
+    """Return the grades of an answer.
 
     Args:
-        answer: The judge's answer.
+        content: The judge's answer.
         keys: Key of each passage, in the order of the passages.
         controls: Kind of control passage by number.
 
     Returns:
-        A grade or a reason for each passage. Reasons: the ending of an answer that was not received,
-        `refused`, `empty`, `cut`, `not-json`, `duplicate`, `swapped`, `untagged`, `invented`, `control...`
-        (these apply to the whole answer), `missing`, `letter`.
+        A grade or a reason for each passage: `missing` or `letter`.
+
+    Raises:
+        Rejected: All grades are: `refused`, `not-json`, `duplicate`, `swapped`, `untagged`, `invented`, or
+            `control...` (a control passage got an impossible grade).
     """
-    verdict = _read(answer, [_plain(key) for key in keys])
-    reason = verdict.whole or (misgraded(verdict.grades, controls) if verdict.grades else "")
-    if reason:
-        return Verdict({}, dict.fromkeys(range(len(keys)), reason), reason)
-    return verdict
-
-
-def _read(answer: Answer, keys: Sequence[str]) -> Verdict:
-    if answer.ending not in ("", "cut"):
-        return Verdict(whole=answer.ending)
-    if not answer.text.strip():
-        return Verdict(whole="empty")
-    claims = _claims(spoken(answer.text, cut=answer.ending == "cut"), keys)
+    keys = [_plain(key) for key in keys]
+    claims = _claims(spoken(content), keys)
     if not claims:
-        refusal = _REFUSAL.search(answer.text)
-        return Verdict(whole=answer.ending or ("refused" if refusal else "not-json"))
+        raise Rejected("refused" if _REFUSAL.search(content) else "not-json")
     numbers = {key: number for number, key in enumerate(keys)}
     if len(keys) == 1:  # nothing to mix it up with
         numbers[re.sub(r"(passage-\d+)-\w+", r"\1", keys[0])] = 0
-    if mixed_up := _mixed_up([key for key, _ in claims], numbers, keys):
-        return Verdict(whole=mixed_up)
+    grades = {numbers[key]: grade for key, grade in claims if grade and key in numbers}
+    mixed_up = _mixed_up([key for key, _ in claims], numbers, keys)
+    if reason := mixed_up or (misgraded(grades, controls) if grades else ""):
+        raise Rejected(reason)
     missing = dict.fromkeys(range(len(keys)), "missing")
     missing |= {numbers[key]: "letter" for key, _ in claims}
-    grades = {numbers[key]: grade for key, grade in claims if grade}
     return Verdict(grades, {number: why for number, why in missing.items() if number not in grades})
 
 
@@ -204,7 +188,7 @@ def _mixed_up(claimed: Sequence[str], numbers: Mapping[str, int], keys: Sequence
     for key in claimed:
         if key not in numbers:
             match = _PASSAGE_KEY.fullmatch(key)
-            if match is None or int(match[1]) >= len(keys) or keys[int(match[1])] == f"passage-{match[1]}":
+            if match is None or int(match[1]) >= len(keys):
                 return "invented"
             return "untagged" if match[2] is None else "swapped" if match[2] in tags else "invented"
     return ""

@@ -26,7 +26,6 @@ __all__ = [
     "GOLD",
     "MISGRADED_REASONS",
     "OFF_TOPIC",
-    "kinds_of",
     "misgraded",
     "with_controls",
 ]
@@ -50,11 +49,6 @@ ALLOWED_GRADES: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
 MISGRADED_REASONS: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
 
 
-def kinds_of(control: int) -> tuple[int, ...]:
-    """Return the kinds of control passages of a request."""
-    return tuple(kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind)
-
-
 def with_controls(
     control: int,
     identity: bytes,
@@ -62,8 +56,6 @@ def with_controls(
     *,
     query: str,
     gold: Sequence[str],
-    controls: Sequence[str],
-    echoes: Sequence[str],
 ) -> tuple[list[str], tuple[int, ...], dict[int, int]]:
     """Return the passages of a prompt, including its control passages.
 
@@ -73,23 +65,19 @@ def with_controls(
         texts: Passages to grade, in the order of the request.
         query: The query.
         gold: Passages that are known to answer the query, none of them in `texts`.
-        controls: Negative control passages.
-        echoes: Positive control passages, with `{query}`.
 
     Returns:
         The passages, the numbers of the request's own passages, and the kind of control passage by number.
     """
     draw = random.Random(identity)
-    chosen = kinds_of(control)
+    chosen = [kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind]
     count = len(texts) + len(chosen)
     kinds = dict(zip(draw.sample(range(count), len(chosen)), chosen, strict=True))
     numbers = tuple(number for number in range(count) if number not in kinds)
     shown = [""] * count
     for number, text in zip(numbers, texts, strict=True):
         shown[number] = text
-    # An echo replaces a gold passage that no longer exists.
-    repeated = [echo.replace("{query}", query) for echo in (echoes or ECHOES)]
-    choice = {OFF_TOPIC: controls, ECHO: repeated, GOLD: gold or repeated}
+    choice = {OFF_TOPIC: CONTROLS, ECHO: [echo.replace("{query}", query) for echo in ECHOES], GOLD: gold}
     for number, kind in sorted(kinds.items(), key=lambda item: item[1]):
         shown[number] = draw.choice(choice[kind])
     return shown, numbers, kinds

@@ -9,7 +9,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from mar_st.errors import MarError
 from mar_st.options import Settings, read_yaml, validated
-from medteb_mteb.curation.judge.controls import CONTROL_TEXTS, CONTROLS, ECHOES
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, value
 from medteb_mteb.curation.llm import LLM, settings_digest
@@ -29,18 +28,15 @@ class Judge(LLM):
         prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
         max_failed: Maximum share of pairs without a grade, not counting those that a content filter
             refuses; above it, judging stops.
-        tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
-            `Passage-0`; then mixed-up answers are recognised.
     """
 
     passages: int = Field(default=10, ge=1, le=200)
     prompt_tokens: int = Field(default=16_000, ge=500)
     max_failed: Annotated[float, Runtime()] = Field(default=0.1, ge=0, le=1)
-    tags: bool = True
 
     def description(self) -> dict[str, Any]:
         """Return everything a grade depends on besides its texts."""
-        return self.settings(prompt_version(tags=self.tags))
+        return self.settings(prompt_version())
 
 
 class LearnedJudge(Settings):
@@ -95,12 +91,8 @@ class Judges(Settings):
         seed: Seed of the order of passages, and of the choice and places of control passages.
         control_rate: Share of the prompts with several passages that get control passages, one negative and
             one positive. Prompts with a suspicious passage always do.
-        controls: Negative control passages: texts unrelated to any query.
-        echoes: Positive control passages for queries without a gold passage: texts with `{query}`, which
-            cannot be unrelated to the query. If empty, prompts without a gold passage have no positive one.
         check_positives: Show each judge its positives again, with a query that none of them answers; a
             passage that is again graded as an answer raises its own grade.
-        checks: Queries for this, unrelated to the documents and to `controls`.
     """
 
     judges: tuple[
@@ -111,10 +103,7 @@ class Judges(Settings):
     ] = Field(min_length=1)
     seed: int = 42
     control_rate: float = Field(default=1.0, ge=0, le=1)
-    controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
-    echoes: tuple[Annotated[str, Field(pattern=r"\{query\}")], ...] = ECHOES
     check_positives: bool = True
-    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CONTROL_TEXTS, min_length=1)
 
     @model_validator(mode="before")
     @classmethod

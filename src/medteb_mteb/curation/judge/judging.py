@@ -1,4 +1,4 @@
-"""Judging of pools: every answer and every grade is stored before the next is used.
+"""Judging of pools: every answer is stored before it is used, and every pair is graded once.
 
 The folder of a judging, written once every pair has a grade or has failed::
 
@@ -25,21 +25,20 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from mar_st.files import finished
-from medteb_mteb.curation.judge.answers import read_answer
-from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, MISGRADED_REASONS, OFF_TOPIC
+from medteb_mteb.curation.judge.answers import Verdict, read_answer
+from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, CONTROL_TEXTS, MISGRADED_REASONS, OFF_TOPIC
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
 from medteb_mteb.curation.judge.material import Material
-from medteb_mteb.curation.judge.plan import Plan, RequestPlan
-from medteb_mteb.curation.judge.store import Grade, Grades
+from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, RequestPlan, Shown
+from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
-from medteb_mteb.curation.llm import INTERRUPTED, Asker, Journal, ask_all
+from medteb_mteb.curation.llm import Generation, Job, Journal, Prompt, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from medteb_mteb.curation.judge.judges import Judges
-    from medteb_mteb.curation.llm import Answer, Order
 
 __all__ = ["FAILED_FILE", "JUDGEMENTS_FILE", "PLACES_FILE", "grade_pools"]
 
@@ -48,58 +47,82 @@ JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE = "judgements.jsonl", "failed.jsonl", 
 PAIRS_PER_WRITE = 512
 
 
-class _JudgeAsker(Asker):
-    """Sends one judge the requests of a plan; passages without a grade are asked for again alone, once."""
+class _Asked:
+    """The requests to one judge, and the grades that its answers give.
 
-    def __init__(self, plan: RequestPlan, bar: tqdm[Any]) -> None:
-        super().__init__(plan.judge)
-        self.plan, self.bar = plan, bar
-        self.grades = 0
-        self.failed: Counter[str] = Counter()
+    Attributes:
+        plan: The plan of its judgements.
+        requests: Requests of the next round: first all, then passages without a grade, each alone.
+        grades: Final judgements by key.
+        bought: Number of answers received in this run.
+        distrusted: Number of answers that were rejected as a whole, by reason.
+        stopped: Why the judge was stopped; empty if it was not.
+        checked: Number of positives that were shown again.
+    """
+
+    def __init__(self, plan: RequestPlan) -> None:
+        self.plan = plan
+        self.requests = list(plan.requests())
+        self.grades: dict[bytes, Grade] = {}
+        self.bought = self.checked = 0
         self.distrusted: Counter[str] = Counter()
+        self.stopped = ""
+        self._shown: dict[str, tuple[Request, Shown]] = {}
 
-    def orders(self) -> Iterator[Order]:
-        """Yield the requests of the plan."""
-        known = 0
-        for order in self.plan.orders():
-            self.bar.update(self.plan.counts.known - known)
-            known = self.plan.counts.known
-            yield order
-
-    def settle(self, order: Order, answer: Answer, *, known: bool) -> list[Order]:
-        """Store the grades of an answer."""
-        task = order.job
-        request = task.request
-        verdict = read_answer(answer, task.names, task.controls)
-        if verdict.whole:
-            self.distrusted[verdict.whole] += 1
-        if answer.received and not known:
-            self.used(verdict.whole)
-        by_number = dict(zip(task.numbers, request.keys, strict=True))
-        grades = {by_number[n]: grade for n, grade in verdict.grades.items() if n in by_number}
-        reasons = {by_number[n]: why for n, why in verdict.missing.items() if n in by_number}
-        again: list[Order] = []
-        if request.attempt == 0 and (answer.received or len(request.keys) > 1):
-            again, reasons = self.plan.follow_up(task, reasons), {}
-        follow = [other.job.request for other in again]
-        self.plan.grades.settle(
-            self.plan.settings, request, task.numbers, grades, reasons, answer=answer.id, follow=follow
+    def job(self) -> Job[Verdict]:
+        """Return the requests of the next round as prompts."""
+        self._shown = {}
+        return Job(
+            self.plan.judge,
+            self._prompts(),
+            prompt_version(),
+            self._read,
+            attempts=1,
+            count=len(self.requests),
         )
-        self.grades += len(grades)
-        self.failed.update(reasons.values())
-        self.bar.update(len(grades) + len(reasons))
-        return again
+
+    def _prompts(self) -> Iterator[Prompt]:
+        for request in self.requests:
+            shown = self.plan.show(request)
+            self._shown[shown.prompt.key] = request, shown
+            yield shown.prompt
+
+    def _read(self, prompt: Prompt, content: str) -> Verdict:
+        _, shown = self._shown[prompt.key]
+        return read_answer(content, shown.names, shown.controls)
+
+    def take(self, result: Generation[Verdict]) -> None:
+        """Take the answers of a round."""
+        self.bought += result.bought
+        self.stopped = result.stopped
+        self.distrusted.update(result.failed.values())
+        again: list[Request] = []
+        for name, (request, shown) in self._shown.items():
+            if name not in result.rows:  # the judge was stopped before
+                continue
+            verdict = result.answers.get(name, Verdict({}, {}))
+            refused = name in result.unanswered and len(request.documents) == 1
+            for (key, document), number in zip(request.documents.items(), shown.numbers, strict=True):
+                grade = verdict.grades.get(number)
+                reason = None if grade else result.failed.get(name) or verdict.missing[number]
+                if reason and request.attempt == 0 and not refused:
+                    again.append(self.plan.alone(request.query, key, document, reason, 1))
+                else:
+                    attempt, row = request.attempt, result.rows[name]
+                    self.grades[key] = Grade(grade, reason, attempt, number + 1, len(shown.names), row)
+        self.requests = again
 
     def finish(self) -> None:
-        """Stop the step if too many judgements have failed."""
-        failed = self.plan.counts.failed + self.failed
+        """Store the final judgements; stop the step if too many of them have failed."""
+        self.plan.grades.add(self.grades)
+        reasons = Counter(one.reason for one in self.grades.values() if one.reason)
+        failed = self.plan.failed + reasons
         del failed["filtered"]  # not the judge's fault
-        wanted = self.plan.counts.judgements
-        if not self.stopped and failed.total() > self.plan.judge.max_failed * wanted:
-            reasons = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
+        if not self.stopped and failed.total() > self.plan.judge.max_failed * self.plan.wanted:
+            counts = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
             self.stopped = (
-                f"{failed.total()} of {wanted} judgements failed ({reasons}), more than the share max_failed "
-                "of the judge. Correct the cause and give --retry-failed, or raise max_failed"
+                f"{failed.total()} of {self.plan.wanted} judgements failed ({counts}), more than the share "
+                "max_failed of the judge. Correct the cause, or raise max_failed"
             )
 
 
@@ -119,7 +142,7 @@ def grade_pools(
     folder: str | Path,
     journal: str | Path,
     *,
-    retry_failed: bool = False,
+    retry: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Have every judge grade every pair of the pools; resume where an earlier run ended.
@@ -132,7 +155,7 @@ def grade_pools(
         judges: The judges.
         folder: Folder to write.
         journal: The journal, see `medteb_mteb.curation.llm.journal_path`.
-        retry_failed: Ask again, once, for everything that failed in earlier runs.
+        retry: Ask again, once, for everything that failed in earlier runs.
         show_progress: Show a progress bar.
 
     Returns:
@@ -143,44 +166,44 @@ def grade_pools(
         MarError: An API key is missing, a cross-encoder cannot be used, or the journal cannot be written.
         KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
     """
-    folder = Path(folder)
     for judge in judges.judges:
         judge.key()
     with Journal(journal) as opened:
         grades = Grades(opened)
         kinds = [RequestPlan if isinstance(one, Judge) else Plan for one in judges.judges]
         plans = [
-            kind(one, judges, material, grades, retry_failed=retry_failed)
+            kind(one, judges, material, grades, retry=retry)
             for kind, one in zip(kinds, judges.judges, strict=True)
         ]
-        askers = _ask(plans, opened, "judge", show_progress)
-        for asker in askers:
-            asker.finish()
+        for plan in plans:
+            if isinstance(plan.judge, LearnedJudge):
+                _grade(plan, plan.judge)
+        asked = _ask(
+            [plan for plan in plans if isinstance(plan, RequestPlan)], opened, "judge", show_progress
+        )
         caught: frozenset[bytes] = frozenset()
-        checked: dict[str, int] = {}
-        if judges.check_positives and not any(asker.stopped for asker in askers):
-            checks = [check for asker in askers if (check := _check_of(asker.plan)) is not None]
-            for asker in _ask(checks, opened, "check", show_progress):
-                checked[asker.llm.name] = asker.plan.counts.judgements
-                next(one for one in askers if one.llm is asker.llm).stopped = asker.stopped
-            caught = _raised(checks)
-        if any(asker.stopped == INTERRUPTED for asker in askers):
-            raise KeyboardInterrupt
-        complete = not any(asker.stopped for asker in askers)
+        if judges.check_positives and not any(one.stopped for one in asked):
+            checked = [(one, check) for one in asked if (check := _check_of(one.plan)) is not None]
+            for (one, check), again in zip(
+                checked, _ask([check for _, check in checked], opened, "check", show_progress), strict=True
+            ):
+                one.checked, one.stopped = check.wanted, again.stopped
+            caught = _raised([check for _, check in checked])
+        complete = not any(one.stopped for one in asked)
         outcomes = {plan.judge.name: _Outcome() for plan in plans}
         rows = _rows(plans, opened, caught, outcomes)
         if complete:
-            _write(folder, rows)
+            _write(Path(folder), rows)
         else:
             deque(rows, maxlen=0)  # they are only counted
         reports = {plan.judge.name: _report(plan, outcomes[plan.judge.name], opened) for plan in plans}
         answered = {name: opened.origins(outcome.answers, "pairs") for name, outcome in outcomes.items()}
-    for asker in askers:
-        reports[asker.llm.name] |= {
-            "bought": asker.grades,
-            "distrusted": dict(sorted(asker.distrusted.items())),
-            "checked": checked.get(asker.llm.name, 0),
-            **({"stopped": asker.stopped} if asker.stopped else {}),
+    for one in asked:
+        reports[one.plan.judge.name] |= {
+            "bought": one.bought,
+            "distrusted": dict(sorted(one.distrusted.items())),
+            "checked": one.checked,
+            **({"stopped": one.stopped} if one.stopped else {}),
         }
     by_name = sorted(judges.judges, key=lambda judge: judge.name)
     return {
@@ -194,31 +217,31 @@ def grade_pools(
     }
 
 
-def _ask(plans: Sequence[Plan], journal: Journal, title: str, show_progress: bool) -> list[_JudgeAsker]:
-    """Have the judges make the judgements that the journal lacks; return the LLMs among them."""
-    total = sum(len(group.documents) for plan in plans for group in plan.material.groups())
-    with tqdm(total=total, desc=title, unit="grades", disable=not show_progress) as bar:
-        for plan in plans:
-            if isinstance(plan.judge, LearnedJudge):
-                _grade(plan, plan.judge, bar)
-        askers = [_JudgeAsker(plan, bar) for plan in plans if isinstance(plan, RequestPlan)]
-        ask_all(askers, journal)
-    return askers
+def _ask(plans: Sequence[RequestPlan], journal: Journal, title: str, show_progress: bool) -> list[_Asked]:
+    """Send the requests of plans, then once more, alone, each passage that got no grade."""
+    asked = [_Asked(plan) for plan in plans]
+    for name in (title, f"{title} again"):
+        open_ones = [one for one in asked if not one.stopped]
+        results = ask([one.job() for one in open_ones], journal, name=name, show_progress=show_progress)
+        for one, result in zip(open_ones, results, strict=True):
+            one.take(result)
+    for one in asked:
+        one.finish()
+    return asked
 
 
-def _grade(plan: Plan, judge: LearnedJudge, bar: tqdm[Any]) -> None:
+def _grade(plan: Plan, judge: LearnedJudge) -> None:
     """Grade the pairs of a plan by a cross-encoder."""
     material, pairs = plan.material, []
     for group in material.groups():
         missing, _ = plan.missing(group)
         pairs += [(k, material.queries[group.query], material.documents[name]) for k, name in missing.items()]
     grader = judge.grader()
-    for start in range(0, len(pairs), PAIRS_PER_WRITE):
+    for start in tqdm(range(0, len(pairs), PAIRS_PER_WRITE), desc=judge.name, disable=None):
         chunk = pairs[start : start + PAIRS_PER_WRITE]
         labels = grader.label([(query, text) for _, query, text in chunk])
         graded = zip(chunk, labels, strict=True)
-        plan.grades.add({key: GRADES[len(GRADES) - 1 - int(label)] for (key, _, _), label in graded})
-        bar.update(len(chunk))
+        plan.grades.add({key: Grade(GRADES[len(GRADES) - 1 - int(label)]) for (key, _, _), label in graded})
 
 
 def _check_of(plan: RequestPlan) -> RequestPlan | None:
@@ -228,7 +251,7 @@ def _check_of(plan: RequestPlan) -> RequestPlan | None:
     unchanged. But it raises its passage for any query, while an honest passage is not graded as an answer to
     an unrelated one. Every text is shown once, with one of the queries, and with others as in any prompt.
     """
-    material, queries = plan.material, plan.judges.checks
+    material, queries = plan.material, CONTROL_TEXTS
     positives: dict[bytes, str] = {}
     for group in material.groups():
         keys = plan.keys(group.query, group.documents)
@@ -245,7 +268,7 @@ def _check_of(plan: RequestPlan) -> RequestPlan | None:
         dict(sorted(pools.items())),
         {},
     )
-    check = RequestPlan(plan.judge, plan.judges, checked, plan.grades, retry_failed=plan.retry_failed)
+    check = RequestPlan(plan.judge, plan.judges, checked, plan.grades, retry=plan.retry)
     return check if positives else None
 
 
@@ -288,7 +311,7 @@ def _rows(
             for name, stored in judgements.items():
                 pair = {"query-id": query, "corpus-id": document, "judge": name}
                 outcome = outcomes[name]
-                if stored is None or stored.planned:
+                if stored is None:
                     outcome.left += 1
                 elif stored.grade is not None:
                     outcome.grades[stored.grade] += 1
@@ -328,9 +351,7 @@ def _report(plan: Plan, outcome: _Outcome, journal: Journal) -> dict[str, Any]:
         "grades": outcome.grades,
         "failed": dict(sorted(outcome.failed.items())),
         "left": outcome.left,
-        "known": plan.counts.known,
-        "suspicious": plan.counts.suspicious,
-        "asked_again": plan.counts.asked_again,
+        "known": plan.known,
         "paid": asdict(journal.account(plan.judge.name)),
     }
 

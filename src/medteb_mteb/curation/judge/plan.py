@@ -1,69 +1,138 @@
-"""Planning of a judge's requests: judgements missing in the journal, in prompts of several passages."""
+"""The judgements that a judge has to make: pairs without a grade in the journal, in prompts of several texts.
+
+The grades are a table of the journal, a row per query, passage and settings of a judge. They are written once
+they are final; until then, an interrupted run plans the same prompts again and finds their answers.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.judge.controls import ECHO, GOLD, MISGRADED_REASONS, OFF_TOPIC, with_controls
+from medteb_mteb.curation.judge.controls import (
+    CONTROLS,
+    ECHO,
+    ECHOES,
+    GOLD,
+    MISGRADED_REASONS,
+    OFF_TOPIC,
+    with_controls,
+)
 from medteb_mteb.curation.judge.prompt import render
-from medteb_mteb.curation.judge.store import Request, judgement_key
-from medteb_mteb.curation.llm import Order, answer_key, settings_digest, tokens_of
+from medteb_mteb.curation.llm import Journal, settings_digest, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.judge.judges import Judge, Judges, LearnedJudge
     from medteb_mteb.curation.judge.material import Material, QueryGroup
-    from medteb_mteb.curation.judge.store import Grade, Grades
+    from medteb_mteb.curation.llm import Prompt
 
-__all__ = ["PASSAGE_TOKENS", "PROMPT_TOKENS", "Counts", "Plan", "RequestPlan", "Task"]
+__all__ = ["PASSAGE_TOKENS", "PROMPT_TOKENS", "Grade", "Grades", "Plan", "Request", "RequestPlan", "Shown"]
 
 #: Tokens of a prompt without its texts, and of the delimiters and the key of a passage.
-PROMPT_TOKENS = render("", (), request=b"", tags=True)[0].tokens[0]
+PROMPT_TOKENS = render("", (), request=b"")[0].tokens[0]
 PASSAGE_TOKENS = 40
+#: Tokens of a negative control passage.
+CONTROL_TOKENS = max(map(tokens_of, CONTROLS)) + PASSAGE_TOKENS
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS grades (
+    key BLOB PRIMARY KEY, grade TEXT, reason TEXT, attempt INTEGER, place INTEGER, shown INTEGER,
+    answer INTEGER
+) WITHOUT ROWID
+"""
+#: Keys of one query.
+_KEYS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A request with what is needed to read its answer.
+class Grade:
+    """A judgement.
 
     Attributes:
-        request: The request.
-        names: Key of each passage in the prompt, control passages included.
-        numbers: Number of the passage of each key of the request.
-        controls: Kind of control passage by number.
-        query: Id of the query.
-        documents: Id of the document of each key of the request.
+        grade: The grade.
+        reason: Why there is none.
+        attempt: Attempt of the request that gave it.
+        place: Number of the passage in its prompt, from 1.
+        shown: Number of passages in the prompt, including control passages.
+        answer: Row of the answer in the journal.
     """
 
-    request: Request
+    grade: str | None
+    reason: str | None = None
+    attempt: int = 0
+    place: int | None = None
+    shown: int | None = None
+    answer: int | None = None
+
+
+class Grades:
+    """The grades of all judges in a journal, by key of the judgement."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        journal.db.execute(_TABLE)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Grade]:
+        """Return the stored judgements among some keys."""
+        found: dict[bytes, Grade] = {}
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            part = keys[start : start + _KEYS_PER_QUERY]
+            query = f"SELECT * FROM grades WHERE key IN ({', '.join('?' * len(part))})"  # noqa: S608
+            found.update((key, Grade(*row)) for key, *row in self.journal.db.execute(query, part))
+        return found
+
+    def add(self, grades: Mapping[bytes, Grade]) -> None:
+        """Store judgements in place of earlier ones."""
+        rows = [
+            (key, one.grade, one.reason, one.attempt, one.place, one.shown, one.answer)
+            for key, one in grades.items()
+        ]
+        with self.journal.transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for the grades of some passages.
+
+    Attributes:
+        query: Id of the query.
+        documents: Ids of the documents by key of the judgement, in the order of the passages.
+        attempt: 0 for the first request; incremented for each passage when it is requested again.
+        control: The control passages among them, see `medteb_mteb.curation.judge.controls`.
+    """
+
+    query: str
+    documents: dict[bytes, str]
+    attempt: int = 0
+    control: int = 0
+
+    def id(self, settings: bytes) -> bytes:
+        """Return 16 bytes that identify it under the given settings."""
+        head = b"request %d %d " % (self.attempt, self.control)
+        return hashlib.sha256(head + settings + b"".join(self.documents)).digest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A prompt with what is needed to read its answer.
+
+    Attributes:
+        prompt: The prompt.
+        names: Key of each passage, control passages included.
+        numbers: Number of the passage of each document of the request.
+        controls: Kind of control passage by number.
+    """
+
+    prompt: Prompt
     names: tuple[str, ...]
     numbers: tuple[int, ...]
     controls: dict[int, int]
-    query: str
-    documents: dict[bytes, str]
-
-
-@dataclass
-class Counts:
-    """Numbers of distinct judgements.
-
-    Attributes:
-        judgements: All that are to be made.
-        known: Of these, in the journal.
-        failed: Of these, failed in an earlier run and not retried, by reason.
-        suspicious: Of these, with a passage that is judged alone.
-        asked_again: Of these, asked for again with the passage alone.
-    """
-
-    judgements: int = 0
-    known: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    suspicious: int = 0
-    asked_again: int = 0
 
 
 class Plan:
@@ -74,35 +143,41 @@ class Plan:
         judges: Settings common to all judges.
         material: Queries, documents and pools to judge.
         grades: The known judgements.
-        retry_failed: Whether to ask again for everything that failed in earlier runs.
+        retry: Whether to ask again for everything that failed in earlier runs.
+
+    Attributes:
+        wanted: Number of distinct judgements.
+        known: Of these, in the journal.
+        failed: Of these, failed in an earlier run and not retried, by reason.
     """
 
     def __init__(
-        self,
-        judge: Judge | LearnedJudge,
-        judges: Judges,
-        material: Material,
-        grades: Grades,
-        *,
-        retry_failed: bool = False,
+        self, judge: Judge | LearnedJudge, judges: Judges, material: Material, grades: Grades, *, retry: bool
     ) -> None:
-        self.judge, self.judges, self.material, self.grades = judge, judges, material, grades
-        self.retry_failed = retry_failed
+        self.judge, self.judges, self.material, self.grades, self.retry = (
+            judge,
+            judges,
+            material,
+            grades,
+            retry,
+        )
         self.settings = settings_digest(judge.description())
-        self.counts = Counts()
+        self.wanted = self.known = 0
+        self.failed: Counter[str] = Counter()
 
     def keys(self, query: str, documents: Sequence[str]) -> dict[bytes, str]:
-        """Return the documents by the key of the judgement."""
-        digest, digests = self.material.query_digests[query], self.material.document_digests
-        return {judgement_key(self.settings, digest, digests[name]): name for name in documents}
+        """Return the documents by the key (16 bytes) of the judgement."""
+        head = self.settings + self.material.query_digests[query]
+        digests = self.material.document_digests
+        return {hashlib.sha256(head + digests[name]).digest()[:16]: name for name in documents}
 
     def missing(self, group: QueryGroup) -> tuple[dict[bytes, str], dict[bytes, Grade]]:
         """Return the documents of a group that have no grade yet, by key, and what is stored of them."""
         keys = self.keys(group.query, group.documents)
         stored = self.grades.get(list(keys))
         missing = {k: name for k, name in keys.items() if k not in stored or stored[k].grade is None}
-        self.counts.judgements += len(keys)
-        self.counts.known += len(keys) - len(missing)
+        self.wanted += len(keys)
+        self.known += len(keys) - len(missing)
         return missing, {key: stored[key] for key in missing if key in stored}
 
 
@@ -111,57 +186,36 @@ class RequestPlan(Plan):
 
     judge: Judge
 
-    def orders(self) -> Iterator[Order]:
-        """Yield all requests, query by query; `counts` is complete after the last one."""
-        self.counts = Counts()
+    def requests(self) -> Iterator[Request]:
+        """Yield all first requests, query by query."""
         for group in self.material.groups():
-            planned = list(self._requests(group))
-            if planned:
-                self.grades.plan(self.settings, [request for request, _ in planned])
-            for request, documents in planned:
-                yield self.order(request, group.query, documents)
-
-    def _requests(self, group: QueryGroup) -> Iterator[tuple[Request, dict[bytes, str]]]:
-        missing, stored = self.missing(group)
-        for request in self._interrupted(stored):
-            yield request, {key: missing.pop(key) for key in request.keys}
-        for key, grade in stored.items():
-            if key in missing and grade.reason is not None:
+            missing, stored = self.missing(group)
+            for key, grade in stored.items():
                 document = missing.pop(key)
-                if self.retry_failed:
-                    control = self._alone(document, grade.reason)
-                    yield Request((key,), grade.attempt + 1, control), {key: document}
+                if self.retry:
+                    yield self.alone(group.query, key, document, str(grade.reason), grade.attempt + 1)
                 else:
-                    self.counts.failed[grade.reason] += 1
-        # Suspicious passages are judged alone, the others in a random order specific to the judge.
-        suspects = [key for key, document in missing.items() if document in self.material.suspects]
-        self.counts.suspicious += len(suspects)
-        for key in suspects:
-            document = missing.pop(key)
-            yield Request((key,), 0, self._alone(document)), {key: document}
-        order = sorted(missing.items())
-        digest = self.material.query_digests[group.query].hex()
-        draw = random.Random(f"{self.judges.seed}\0{self.judge.name}\0{digest}")
-        draw.shuffle(order)
-        for batch in self._cut(group.query, order):
-            controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
-            gold = self._gold(group.query, list(batch.values()))
-            positive = GOLD if gold else ECHO if self.judges.echoes else 0
-            yield Request(tuple(batch), 0, OFF_TOPIC | positive if controlled else 0), batch
+                    self.failed[str(grade.reason)] += 1
+            # Suspicious passages are judged alone, the others in a random order specific to the judge.
+            for key in [key for key, name in missing.items() if name in self.material.suspects]:
+                yield self.alone(group.query, key, missing.pop(key))
+            order = sorted(missing.items())
+            digest = self.material.query_digests[group.query].hex()
+            draw = random.Random(f"{self.judges.seed}\0{self.judge.name}\0{digest}")
+            draw.shuffle(order)
+            for batch in self._cut(group.query, order):
+                controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
+                positive = GOLD if self._gold(group.query, list(batch.values())) else ECHO
+                yield Request(group.query, batch, 0, OFF_TOPIC | positive if controlled else 0)
 
-    def _interrupted(self, stored: Mapping[bytes, Grade]) -> list[Request]:
-        """Return the requests of an interrupted run, if all their judgements are still missing."""
-        by_request: dict[bytes, list[tuple[int, bytes, Grade]]] = {}
-        for key, grade in stored.items():
-            if grade.planned:
-                by_request.setdefault(grade.request, []).append((grade.number, key, grade))
-        requests = {}
-        for identity, rows in by_request.items():
-            rows.sort()
-            requests[identity] = Request(
-                tuple(key for _, key, _ in rows), rows[0][2].attempt, rows[0][2].control
-            )
-        return [one for identity, one in requests.items() if one.id(self.settings) == identity]
+    def alone(self, query: str, key: bytes, document: str, reason: str = "", attempt: int = 0) -> Request:
+        """Return a request for one passage.
+
+        It has control passages if the passage is suspected, also for the `reason` why another answer was
+        rejected. A gold passage is never among them: if it were mislabelled, its query would never be judged.
+        """
+        suspected = reason in MISGRADED_REASONS.values() or document in self.material.suspects
+        return Request(query, {key: document}, attempt, OFF_TOPIC | ECHO if suspected else 0)
 
     def _gold(self, query: str, documents: Sequence[str]) -> list[str]:
         """Return the gold passages for a prompt, without those that take half of its room or more."""
@@ -169,18 +223,13 @@ class RequestPlan(Plan):
         known = self.material.gold_beside(query, documents)
         return [text for text in known if 2 * (tokens_of(text) + PASSAGE_TOKENS) < room]
 
-    def _alone(self, document: str, reason: str = "") -> int:
-        """Return the control passages of a passage that is judged alone.
-
-        A gold passage is never among them: if it were mislabelled, its query would never be judged.
-        """
-        wanted = reason in MISGRADED_REASONS.values() or document in self.material.suspects
-        return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
-
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[dict[bytes, str]]:
         """Yield the passages of each prompt."""
         text = self.material.queries[query]
-        fixed = PROMPT_TOKENS + tokens_of(text) + self._control_tokens(text, self._gold(query, ()))
+        fixed = PROMPT_TOKENS + tokens_of(text)
+        if self.judges.control_rate:
+            positive = [*self._gold(query, ()), *(echo.replace("{query}", text) for echo in ECHOES)]
+            fixed += CONTROL_TOKENS + max(map(tokens_of, positive)) + PASSAGE_TOKENS
         batch: dict[bytes, str] = {}
         size = fixed
         for key, document in order:
@@ -193,44 +242,16 @@ class RequestPlan(Plan):
         if batch:
             yield batch
 
-    def _control_tokens(self, query: str, gold: Sequence[str]) -> int:
-        """Return the most tokens that the control passages of a prompt of several passages take."""
-        if not self.judges.control_rate:
-            return 0
-        positive = [*gold, *(echo.replace("{query}", query) for echo in self.judges.echoes)]
-        return sum(
-            max(map(tokens_of, texts)) + PASSAGE_TOKENS for texts in (self.judges.controls, positive) if texts
-        )
-
-    def order(self, request: Request, query: str, documents: dict[bytes, str]) -> Order:
-        """Return a request with its prompt; the same request gives the same prompt."""
+    def show(self, request: Request) -> Shown:
+        """Return the prompt of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
-        text = self.material.queries[query]
+        text, documents = self.material.queries[request.query], list(request.documents.values())
         shown, numbers, kinds = with_controls(
             request.control,
             identity,
-            [self.material.documents[documents[key]] for key in request.keys],
+            [self.material.documents[name] for name in documents],
             query=text,
-            gold=self._gold(query, list(documents.values())),
-            controls=self.judges.controls,
-            echoes=self.judges.echoes,
+            gold=self._gold(request.query, documents),
         )
-        prompt, names = render(text, shown, request=identity, tags=self.judge.tags)
-        return Order(
-            answer_key(self.settings, prompt),
-            prompt,
-            0,
-            Task(request, names, numbers, kinds, query, documents),
-        )
-
-    def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Order]:
-        """Return requests, each for one passage, for the grades that a first answer lacks."""
-        self.counts.asked_again += len(reasons)
-        return [
-            self.order(
-                Request((key,), 1, self._alone(task.documents[key], reason)),
-                task.query,
-                {key: task.documents[key]},
-            )
-            for key, reason in reasons.items()
-        ]
+        prompt, names = render(text, shown, request=identity)
+        return Shown(prompt, names, numbers, kinds)

@@ -18,10 +18,8 @@ SYSTEM = prompt_text(__file__, "system").strip()
 TEMPLATE = prompt_text(__file__, "user")
 PASSAGE_TEMPLATE = prompt_text(__file__, "passage").strip()
 
-KEY_RULES = {
-    False: "键为各段落的 id（Passage-0、Passage-1……）。",
-    True: "键为各段落的 id，连同末尾的校验码一字不差地照抄（形如 Passage-0-k7f）。",
-}
+#: Keys have a tag of their passage, so that mixed-up answers are recognised; the published keys have none.
+KEY_RULE = "键为各段落的 id，连同末尾的校验码一字不差地照抄（形如 Passage-0-k7f）。"
 
 #: Tokens that an answer has for a passage: its key, its letter, and the JSON around them.
 TOKENS_PER_GRADE = 14
@@ -34,27 +32,23 @@ def answer_tokens(passages: int) -> int:
     return 4 + TOKENS_PER_GRADE * passages
 
 
-def prompt_version(*, tags: bool) -> str:
+def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its texts."""
-    # The instructions depend on the form of the keys.
-    parts = (SYSTEM, TEMPLATE, PASSAGE_TEMPLATE, KEY_RULES[tags])
+    parts = (SYSTEM, TEMPLATE, PASSAGE_TEMPLATE, KEY_RULE)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def render(
-    query: str, passages: Sequence[str], *, request: bytes, tags: bool
-) -> tuple[Prompt, tuple[str, ...]]:
+def render(query: str, passages: Sequence[str], *, request: bytes) -> tuple[Prompt, tuple[str, ...]]:
     """Return the prompt of a request, and the keys of its passages in their order.
 
     Args:
         query: The query.
         passages: The passages in the order of the prompt.
         request: Digest of the request; delimiters and tags are derived from it.
-        tags: Whether keys have a tag of their passage.
     """
     shown = (defused(query), *map(defused, passages))
     word = delimiter(request, shown)
-    keys = tuple(f"Passage-{n}" + (f"-{_tag(request, n)}" if tags else "") for n in range(len(passages)))
+    keys = tuple(f"Passage-{n}-{_tag(request, n)}" for n in range(len(passages)))
     user = TEMPLATE.format(
         count=len(passages),
         word=word,
@@ -63,7 +57,7 @@ def render(
             PASSAGE_TEMPLATE.format(word=word, key=key, text=text)
             for key, text in zip(keys, shown[1:], strict=True)
         ),
-        keys=KEY_RULES[tags],
+        keys=KEY_RULE,
         # Concrete letters in an example bias the answers; these are placeholders.
         example="{" + ", ".join(f'"{key}": "<字母>"' for key in keys[:2]) + "}",
     )

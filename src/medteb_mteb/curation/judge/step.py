@@ -16,7 +16,7 @@ from medteb_mteb.curation.judge.material import read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
 from medteb_mteb.curation.llm import added
-from medteb_mteb.curation.llm.step import AnswerSettings
+from medteb_mteb.curation.llm.generate import AnswerSettings, PrivateSettings
 from medteb_mteb.curation.step import Counts, Input, Step
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["JUDGE", "JudgeSettings", "judge"]
 
 
-class JudgeSettings(AnswerSettings):
+class JudgeSettings(AnswerSettings, PrivateSettings):
     """Options of `medteb judge`."""
 
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
@@ -58,7 +58,7 @@ def judge(settings: JudgeSettings) -> Counts:
         settings.judges,
         settings.out,
         settings.answers,
-        retry_failed=settings.retry_failed,
+        retry=settings.retry,
         show_progress=sys.stderr.isatty(),
     )
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)
@@ -112,5 +112,5 @@ JUDGE = Step(
     estimate=_estimate,
     check=_check,
     asks=True,
-    version=" ".join(prompt_version(tags=tags) for tags in (True, False)),
+    version=prompt_version(),
 )

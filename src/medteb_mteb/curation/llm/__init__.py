@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
 from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text
 from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest
-from medteb_mteb.curation.llm.generate import (
-    Generation,
-    answer_key,
-    generate,
-    refuse_private,
-    refuse_unanswered,
-)
-from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
+from medteb_mteb.curation.llm.generate import Generation, Job, ask, generate, refuse_private
+from medteb_mteb.curation.llm.journal import Journal, journal_path
 from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_object, json_values, spoken
 from medteb_mteb.curation.step import tokens_of
 
 __all__ = [
-    "INTERRUPTED",
     "LLM",
-    "Account",
-    "Answer",
-    "Asker",
     "Generation",
+    "Job",
     "Journal",
     "Members",
-    "Order",
     "Prompt",
     "Rejected",
     "added",
-    "answer_key",
-    "ask_all",
+    "ask",
     "generate",
     "journal_path",
     "json_object",
@@ -39,7 +27,6 @@ __all__ = [
     "object_schema",
     "prompt_text",
     "refuse_private",
-    "refuse_unanswered",
     "settings_digest",
     "spoken",
     "tokens_of",

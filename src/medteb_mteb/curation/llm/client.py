@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import printable
 from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.step import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
 
 __all__ = ["Client", "GiveUp", "Prompt", "object_schema", "prompt_text"]
 
-#: Seconds of the first and of the longest pause after a reply with status 200 that holds no answer, such as a
-#: proxy's page; openai's client does not repeat such a request.
-FIRST_PAUSE, MAX_PAUSE = 0.5, 8.0
+#: Bytes of a reply that are read; an answer has a few thousand.
+MAX_REPLY = 8 << 20
 #: Requests in a row without an answer before an LLM is given up: one that has not answered any, and others.
 MAX_FAILURES, MAX_FAILURES_OF_PROVEN = 3, 20
 
@@ -127,12 +127,15 @@ class Client:
         self._openai = openai
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they log requests
             logging.getLogger(name).setLevel(logging.WARNING)
+        # Texts go to no other host. A reply is limited before it is read, and may not be compressed.
+        http = openai.DefaultHttpxClient(follow_redirects=False, event_hooks={"response": [self._limit]})
         self._client = openai.OpenAI(
             base_url=llm.base_url,
             api_key=self._key,
             max_retries=llm.retries,
             timeout=llm.timeout,
-            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # texts go to no other host
+            http_client=http,
+            default_headers={"Accept-Encoding": "identity"},
         )
         # The client reads them from the environment; they are meant for OpenAI's own service only.
         self._client.organization = self._client.project = None
@@ -167,6 +170,22 @@ class Client:
                     raise GiveUp(f"{self.llm.base_url} answers no request ({answer.ending}{answer.text})")
         return answer
 
+    def _limit(self, response: Any) -> None:
+        """Cut a reply off after `MAX_REPLY` bytes, or after the LLM's timeout; its rest is garbage."""
+        read, end = response.iter_raw, time.monotonic() + self.llm.timeout
+        response.headers.pop("Content-Encoding", None)  # so that it is not unpacked
+
+        def limited(*size: int) -> Iterator[bytes]:
+            left = MAX_REPLY
+            for chunk in read(*size):
+                left -= len(chunk)
+                if left < 0 or time.monotonic() > end:
+                    response.close()
+                    return
+                yield chunk
+
+        response.iter_raw = limited
+
     def _pause(self) -> float:
         """Return the seconds to wait before the next request, so that they are sent evenly."""
         if self.llm.requests_per_minute is None:
@@ -182,7 +201,8 @@ class Client:
         openai = self._openai
         broken = ""
         for attempt in range(self.llm.retries + 1):
-            pause = min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1)) if attempt else 0.0
+            # openai's client repeats what fails, but not a reply without an answer, such as a proxy's page.
+            pause = min(8.0, self.llm.backoff * 2.0 ** (attempt - 1)) if attempt else 0.0
             if self.stop.wait(pause * random.uniform(0.5, 1.0)):
                 raise GiveUp("stopped")
             try:
@@ -192,9 +212,11 @@ class Client:
             except openai.APIConnectionError:
                 raise GiveUp(f"{self.llm.base_url} does not answer (no connection)") from None
             except openai.APIStatusError as error:
-                code = error.body.get("code") if isinstance(error.body, dict) else error.code
+                code, message = error.code, error.message
+                if not isinstance(error.body, dict):  # the client leaves such a text out
+                    message = f"{message}, {error.response.text[:1000]}"
                 location = error.response.headers.get("Location", "")
-                return self._status(error.status_code, code, error.message, prompt, location)
+                return self._status(error.status_code, code, message, prompt, location)
             except _Broken as error:
                 broken = str(error)
             except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
@@ -248,8 +270,8 @@ class Client:
         estimated = not (isinstance(tokens_in, int) and isinstance(tokens_out, int))
         if estimated:
             tokens_in, tokens_out = prompt.tokens[0], tokens_of(text)
-        model, fingerprint = (str(content.get(name) or "") for name in ("model", "system_fingerprint"))
-        return Answer(text, ending, int(tokens_in), int(tokens_out), estimated, model, fingerprint)  # type: ignore[arg-type]
+        model = str(content.get("model") or "")
+        return Answer(text, ending, int(tokens_in), int(tokens_out), estimated, model)  # type: ignore[arg-type]
 
     def _status(self, status: int, code: Any, message: str, prompt: Prompt, location: str = "") -> Answer:
         """Return the outcome of an HTTP error status.
@@ -259,8 +281,8 @@ class Client:
         """
         if 300 <= status < 400:
             raise GiveUp(
-                f"{self.llm.base_url} redirects to {location[:200] or 'no address'} (status {status}); the "
-                "texts were not sent there. Give the final address, if it may receive them"
+                f"{self.llm.base_url} redirects to {printable(location[:200]) or 'no address'} (status "
+                f"{status}); the texts were not sent there. Give the final address, if it may receive them"
             )
         words = self._shown(message, prompt)
         if status in (400, 403, 422) and _filtered(code, message):
@@ -272,8 +294,8 @@ class Client:
         return Answer(words, f"status-{status}")
 
     def _shown(self, message: str, prompt: Prompt) -> str:
-        """Return the endpoint's error message, unless it quotes our texts; the key is masked."""
-        words = " ".join(message.split()).replace(self._key, "***")[:300]
+        """Return the endpoint's error message, unless it quotes our texts; it shows no key."""
+        words = printable(" ".join(message.split()).replace(self._key, "***")[:300])
         sent = "".join(f"{prompt.system}{prompt.user}".split())
         quoted = "".join(words.split())
         if not quoted or any(quoted[i : i + 12] in sent for i in range(max(1, len(quoted) - 11))):

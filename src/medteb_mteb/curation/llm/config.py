@@ -36,11 +36,11 @@ class LLM(Settings):
         answer: Requested format of answers.
         concurrency: Maximum number of pending requests.
         requests_per_minute: Limit; null: none.
-        timeout: Maximum seconds for a whole answer.
+        timeout: Maximum seconds until a reply begins, and from there to its end.
         retries: Further attempts at a request that failed temporarily.
+        backoff: Seconds before the first repetition after a reply without an answer, doubled each time.
         price_in: Price of a million tokens of a prompt.
         price_out: Price of a million tokens of an answer.
-        unreadable: Number of unusable answers in a row after which the LLM is stopped; null: never.
         budget: Money to spend on this LLM in total, over all runs of the journal; null: no limit.
     """
 
@@ -56,9 +56,9 @@ class LLM(Settings):
     requests_per_minute: Annotated[float | None, Runtime()] = Field(default=None, gt=0)
     timeout: Annotated[float, Runtime()] = Field(default=120.0, gt=0)
     retries: Annotated[int, Runtime()] = Field(default=8, ge=0)
+    backoff: Annotated[float, Runtime()] = Field(default=0.5, ge=0, le=60)
     price_in: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
     price_out: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
-    unreadable: Annotated[int | None, Runtime()] = Field(default=20, ge=1)
     budget: Annotated[float | None, Runtime()] = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="before")

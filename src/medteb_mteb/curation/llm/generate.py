@@ -1,48 +1,64 @@
-"""Generation of text by an LLM: every answer is paid for once and stored."""
+"""Answers of LLMs to prompts: every answer is stored before it is used, and bought once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Sized
+import signal
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from pydantic import Field
 from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
-from medteb_mteb.curation.llm.config import settings_digest
-from medteb_mteb.curation.llm.journal import Account, Journal
+from mar_st.files import read_record
+from mar_st.options import FromFile
+from medteb_mteb.curation.llm.client import Client, GiveUp, Prompt
+from medteb_mteb.curation.llm.config import LLM, settings_digest
+from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
+from medteb_mteb.curation.step import STEP_FILE, Estimate, Runtime, StepSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.llm.client import Prompt
-    from medteb_mteb.curation.llm.config import LLM
-    from medteb_mteb.curation.llm.journal import Answer
 
 __all__ = [
+    "AnswerSettings",
     "Generation",
+    "Job",
+    "WriterSettings",
     "answer_key",
+    "ask",
+    "check_key",
     "generate",
+    "read_answer",
     "refuse_private",
-    "refuse_unanswered",
 ]
+
+#: Answers of no use in a row after which an LLM is stopped.
+MAX_UNUSABLE = 20
 
 T = TypeVar("T")
 
 
 @dataclass
 class Generation(Generic[T]):
-    """Result of a call of `generate`.
+    """What an LLM has answered.
 
     Attributes:
         answers: Result of `read` for each answer, by key of the prompt.
         failed: Reason by key, for prompts without a valid answer.
+        unanswered: Keys of the failed prompts that the endpoint gave no answer to.
+        rows: Row in the journal of the last answer to each prompt, by key.
         known: Number of prompts whose answer was in the journal.
         bought: Number of answers received in this run, valid or not.
         account: Cost of this LLM in the journal, over all runs.
@@ -52,6 +68,8 @@ class Generation(Generic[T]):
 
     answers: dict[str, T] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
+    rows: dict[str, int] = field(default_factory=dict)
     known: int = 0
     bought: int = 0
     account: Account = field(default_factory=Account)
@@ -66,78 +84,254 @@ class Generation(Generic[T]):
     def counts(self) -> dict[str, Any]:
         """Return the numbers of a report."""
         reasons = dict(sorted(Counter(self.failed.values()).items()))
-        paid = {"known": self.known, "bought": self.bought, "paid": asdict(self.account)}
-        return {"failed": reasons, **paid, **({"stopped": self.stopped} if self.stopped else {})}
+        return {"failed": reasons, "known": self.known, "bought": self.bought, "paid": asdict(self.account)}
 
 
-class _Generator(Asker, Generic[T]):
-    """Asks for the answers to prompts; prompts with the same text and variant share one."""
+@dataclass
+class Job(Generic[T]):
+    """Prompts for an LLM; those with the same text and variant share one answer.
 
-    def __init__(
-        self,
-        prompts: Iterable[Prompt],
-        llm: LLM,
-        journal: Journal,
-        version: str,
-        read: Callable[[Prompt, str], T],
-        retry_failed: bool,
-        bar: tqdm[Any],
-    ) -> None:
-        super().__init__(llm)
-        self.journal = journal
-        self.prompts, self.read, self.retry_failed, self.bar = prompts, read, retry_failed, bar
-        self.settings = settings_digest(llm.settings(version))
+    Attributes:
+        llm: The LLM.
+        prompts: The prompts, each with a unique key; they are taken one after another, as they are sent.
+        version: Version of the prompts: of everything that answers depend on and that is not in their texts.
+        read: Returns the result to keep of a prompt and its answer, or raises `Rejected`.
+        attempts: Requests for a prompt whose answers are rejected; then it has failed.
+        retry: Ask again, once, for everything that failed in earlier runs.
+        count: Number of prompts, for the progress bar.
+    """
+
+    llm: LLM
+    prompts: Iterable[Prompt]
+    version: str
+    read: Callable[[Prompt, str], T]
+    attempts: int = 2
+    retry: bool = False
+    count: int | None = None
+
+
+class _Worker(Generic[T]):
+    """A job at work: its client, its threads and its queue."""
+
+    def __init__(self, job: Job[T], journal: Journal, threads: ThreadPoolExecutor, bar: tqdm[Any]) -> None:
+        self.job, self.llm, self.journal, self.threads, self.bar = job, job.llm, journal, threads, bar
         self.result: Generation[T] = Generation()
+        self.stop = threading.Event()
+        self.client: Client | None = None
+        self.pending = self.unusable = 0
+        self.held = 0.0  # estimated cost of the requests under way
+        self.cost = journal.account(job.llm.name).cost
         self.waiting: dict[bytes, list[Prompt]] = {}
-        self.origins: Counter[int] = Counter()
+        self.queue: deque[tuple[bytes, Prompt, int]] = deque()
+        self.rest = self._first_attempts()
 
-    def orders(self) -> Iterator[Order]:
-        """Yield a request for each distinct prompt."""
-        for prompt in self.prompts:
-            key = answer_key(self.settings, prompt)
+    def _first_attempts(self) -> Iterator[tuple[bytes, Prompt, int]]:
+        settings = settings_digest(self.llm.settings(self.job.version))
+        for prompt in self.job.prompts:
+            key = answer_key(settings, prompt)
             if key in self.waiting:
                 self.waiting[key].append(prompt)
             else:
                 self.waiting[key] = [prompt]
-                yield Order(key, prompt)
+                yield key, prompt, 0
 
-    def settle(self, order: Order, answer: Answer, *, known: bool) -> list[Order]:
-        """Keep a valid answer; an invalid one is requested again, once."""
+    def halt(self, reason: str) -> None:
+        self.result.stopped = self.result.stopped or reason
+        self.stop.set()
+
+    def submit(self) -> Future[Answer] | None:
+        """Send the next request that is not answered yet; `None`: nothing can be sent now."""
+        while not self.result.stopped and self.pending < self.llm.concurrency:
+            order = self.queue.popleft() if self.queue else next(self.rest, None)
+            if order is None:
+                return None
+            key, prompt, attempt = order
+            if (known := self.journal.get(key, attempt)) is not None:
+                self.settle(order, known, known=True)
+                continue
+            if not self._affordable(prompt):
+                self.queue.appendleft(order)
+                return None
+            self.client = self.client or Client(self.llm, self.stop)
+            future = self.threads.submit(self.client.ask, prompt, f"{key.hex()}-{attempt}")
+            future.order = order  # type: ignore[attr-defined]
+            self.pending += 1
+            return future
+        return None
+
+    def _affordable(self, prompt: Prompt) -> bool:
+        """Reserve the estimated cost of a request, or stop if the rest of the budget does not cover it."""
+        cost = self.llm.cost(*prompt.tokens)
+        if self.llm.budget is not None and self.cost + self.held + cost > self.llm.budget:
+            if not self.pending:
+                self.halt(
+                    f"the rest of its budget does not cover the next request: {self.cost:.4g} are spent"
+                )
+            return False
+        self.held += cost
+        return True
+
+    def store(self, future: Future[Answer]) -> Answer | None:
+        """Store the answer of a request; `None`: the LLM is given up."""
+        key, prompt, attempt = future.order  # type: ignore[attr-defined]
+        self.pending -= 1
+        self.held -= self.llm.cost(*prompt.tokens)
+        try:
+            answer = future.result()
+        except GiveUp as given_up:
+            self.halt(str(given_up))
+            return None
+        if answer.received:
+            self.result.bought += 1
+            self.cost += self.llm.cost(answer.tokens_in, answer.tokens_out)
+        return self.journal.put(key, attempt, self.llm, answer)
+
+    def settle(self, order: tuple[bytes, Prompt, int], answer: Answer, *, known: bool) -> None:
+        """Use an answer that is stored; an invalid one is requested again, if attempts are left."""
+        key, prompt, attempt = order
         reason = "" if answer.received else answer.ending
-        rejected: list[Prompt] = []
-        for prompt in self.waiting[order.key]:
+        rejected = []
+        for one in self.waiting[key]:
+            self.result.rows[one.key] = answer.id
             try:
-                self.result.answers[prompt.key] = self._read(prompt, answer)
+                self.result.answers[one.key] = read_answer(one, answer, self.job.read)
             except Rejected as error:
                 reason = error.reason
-                rejected.append(prompt)
+                rejected.append(one)
         if not known and answer.received:
-            self.used(reason)
-        done = len(self.waiting[order.key]) - len(rejected)
+            self._count_unusable(reason)
+        done = len(self.waiting[key]) - len(rejected)
         self.result.known += done if known else 0
-        self.origins[answer.id] += 1 if answer.received else 0
-        self.waiting[order.key] = rejected
-        following = Order(order.key, order.prompt, order.attempt + 1)
-        wanted = (order.attempt == 0 and answer.received) or (known and self.retry_failed)
-        if rejected and (wanted or self.journal.get(order.key, following.attempt) is not None):
-            self.bar.update(done)
-            return [following]
-        self.result.failed.update((prompt.key, reason) for prompt in rejected)
-        del self.waiting[order.key]
-        self.bar.update(done + len(rejected))
-        return []
+        wanted = (attempt + 1 < self.job.attempts and answer.received) or (known and self.job.retry)
+        if rejected and (wanted or self.journal.get(key, attempt + 1) is not None):
+            self.waiting[key] = rejected
+            self.queue.append((key, prompt, attempt + 1))
+        else:
+            del self.waiting[key]
+            self.result.failed.update((one.key, reason) for one in rejected)
+            self.result.unanswered.update(one.key for one in rejected if not answer.received)
+            done += len(rejected)
+        self.bar.update(done)
 
-    def _read(self, prompt: Prompt, answer: Answer) -> T:
-        if answer.ending not in ("", "cut"):
-            raise Rejected(answer.ending)
-        # A draft in thoughts that were cut off does not count as an answer.
-        text = spoken(answer.text, cut=True) if answer.ending else answer.text
-        if not text.strip():
-            raise Rejected(answer.ending or "empty")
+    def _count_unusable(self, reason: str) -> None:
+        """Stop after too many answers in a row that are of no use, `reason` being why the last one is not."""
+        self.unusable = self.unusable + 1 if reason else 0
+        if self.unusable >= MAX_UNUSABLE:
+            self.halt(
+                f"{self.unusable} answers in a row are of no use, the last one: {reason}. They are in the "
+                "journal, table answers. Correct the cause"
+            )
+
+
+def read_answer(prompt: Prompt, answer: Answer, read: Callable[[Prompt, str], T]) -> T:
+    """Return what `read` makes of an answer, see `Job`.
+
+    Raises:
+        Rejected: `read` rejects it, it is empty, there is none, or it was cut off and does not hold it all.
+    """
+    if answer.ending not in ("", "cut"):
+        raise Rejected(answer.ending)
+    # A draft in thoughts that were cut off does not count as an answer.
+    text = spoken(answer.text, cut=True) if answer.ending else answer.text
+    if not text.strip():
+        raise Rejected(answer.ending or "empty")
+    try:
+        return read(prompt, text)
+    except Rejected as error:
+        raise Rejected(answer.ending or error.reason) from None
+
+
+def ask(
+    jobs: Sequence[Job[T]], journal: Journal, *, name: str, show_progress: bool = True
+) -> list[Generation[T]]:
+    """Have several LLMs answer prompts side by side; an answer that was paid for is never bought again.
+
+    An answer is stored in the journal unchanged, under the digest of (settings of the LLM, version, system,
+    user, variant), before it is read. If a run is killed at any moment and called again, only pending answers
+    are bought twice (and not even those if the endpoint honours `Idempotency-Key`), and no answer that
+    arrived is lost.
+
+    Args:
+        jobs: The LLMs with their prompts.
+        journal: The journal.
+        name: Label of the progress bar.
+        show_progress: Show a progress bar.
+
+    Raises:
+        MarError: A key or the openai package is missing, or an answer cannot be stored.
+        KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
+    """
+    total = sum(job.count or 0 for job in jobs)
+    with ExitStack() as stack:
+        bar = stack.enter_context(
+            tqdm(total=total or None, desc=name, unit="answers", disable=not show_progress)
+        )
+        pools = [stack.enter_context(ThreadPoolExecutor(job.llm.concurrency)) for job in jobs]
+        workers = [_Worker(job, journal, threads, bar) for job, threads in zip(jobs, pools, strict=True)]
+        with _interruptible(workers) as interrupted:
+            error = _work(workers, journal)
+        for worker in workers:
+            if worker.client is not None:
+                worker.client.close()
+    if error is not None:
+        raise error
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    for worker in workers:
+        worker.result.account = journal.account(worker.llm.name)
+        rows = Counter(row for key, row in worker.result.rows.items() if key in worker.result.answers)
+        worker.result.answered = journal.origins(rows, "answers")
+    return [worker.result for worker in workers]
+
+
+def _work(workers: Sequence[_Worker[Any]], journal: Journal) -> Exception | None:
+    """Send requests until all jobs are done; return the first error, once no request is under way."""
+    error: Exception | None = None
+    running: dict[Future[Answer], _Worker[Any]] = {}
+    while True:
         try:
-            return self.read(prompt, text)
-        except Rejected as error:
-            raise Rejected(answer.ending or error.reason) from None
+            for worker in workers:
+                while (future := worker.submit()) is not None:
+                    running[future] = worker
+        except Exception as failure:
+            error = error or failure
+        if error is not None:
+            for worker in workers:
+                worker.halt(str(error))
+        if not running:
+            return error
+        done = {future: running.pop(future) for future in wait(running, return_when=FIRST_COMPLETED).done}
+        try:
+            # Answers are on the disk before the first of them is used.
+            with journal.transaction():
+                answers = {future: worker.store(future) for future, worker in done.items()}
+            for future, worker in done.items():
+                if (answer := answers[future]) is not None:
+                    worker.settle(future.order, answer, known=False)  # type: ignore[attr-defined]
+        except Exception as failure:
+            error = error or failure
+
+
+@contextmanager
+def _interruptible(workers: Sequence[_Worker[Any]]) -> Iterator[threading.Event]:
+    """Let pending answers arrive after the first Ctrl-C; do not wait after the second."""
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, before)
+        interrupted.set()
+        for worker in workers:
+            worker.halt("interrupted")
+
+    before = signal.getsignal(signal.SIGINT)
+    with suppress(ValueError):  # only the main thread gets signals
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        with suppress(ValueError, TypeError):
+            signal.signal(signal.SIGINT, before)
 
 
 def generate(
@@ -147,25 +341,21 @@ def generate(
     *,
     version: str,
     read: Callable[[Prompt, str], T],
-    retry_failed: bool = False,
+    retry: bool = False,
     show_progress: bool = True,
     name: str = "generate",
 ) -> Generation[T]:
-    """Have an LLM answer prompts; an answer that was paid for is never bought again.
+    """Have an LLM answer prompts, see `Job` and `ask`.
 
-    An answer is stored in the journal unchanged, under the digest of (settings of the LLM, version, system,
-    user, variant), before `read` parses it. One that is rejected is requested once more; then its prompt has
-    failed. If a run is killed at any moment and called again, only pending answers are bought twice (and not
-    even those if the endpoint honours `Idempotency-Key`), and no answer that arrived is lost.
+    An answer that is rejected is requested once more; then its prompt has failed.
 
     Args:
-        prompts: The prompts, each with a unique key; they are taken one after another, as they are sent.
+        prompts: See `Job`.
         llm: The LLM.
         journal: The journal, see `journal_path`; created if it is missing.
-        version: Version of the prompts: of everything that answers depend on and that is not in their texts,
-            such as the schema.
-        read: Returns the result to keep of a prompt and its answer, or raises `Rejected`.
-        retry_failed: Ask again, once, for everything that failed in earlier runs.
+        version: See `Job`.
+        read: See `Job`.
+        retry: See `Job`.
         show_progress: Show a progress bar.
         name: Label of the progress bar.
 
@@ -173,20 +363,10 @@ def generate(
         MarError: The LLM's key or the openai package is missing, or the journal cannot be used.
         KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
     """
-    total = len(prompts) if isinstance(prompts, Sized) else None
-    with (
-        Journal(journal) as opened,
-        tqdm(total=total, desc=name, unit="answers", disable=not show_progress) as bar,
-    ):
-        asker = _Generator(prompts, llm, opened, version, read, retry_failed, bar)
-        ask_all([asker], opened)
-        if asker.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        result = asker.result
-        result.bought, result.stopped = asker.bought, asker.stopped
-        result.account = opened.account(llm.name)
-        result.answered = opened.origins(+asker.origins, "answers")
-    return result
+    count = len(prompts) if isinstance(prompts, Sized) else None
+    job = Job(llm, prompts, version, read, retry=retry, count=count)
+    with Journal(journal) as opened:
+        return ask([job], opened, name=name, show_progress=show_progress)[0]
 
 
 def answer_key(settings: bytes, prompt: Prompt) -> bytes:
@@ -194,20 +374,6 @@ def answer_key(settings: bytes, prompt: Prompt) -> bytes:
     parts = (prompt.system, prompt.user, prompt.variant)
     digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
     return hashlib.sha256(settings + b"".join(digests)).digest()[:16]
-
-
-def refuse_unanswered(generation: Generation[Any]) -> None:
-    """Refuse a result that is empty because every prompt failed.
-
-    Raises:
-        MarError: There are prompts, and all of them failed.
-    """
-    if generation.complete and generation.failed and not generation.answers:
-        reasons = ", ".join(f"{name} {n:,}" for name, n in generation.counts()["failed"].items())
-        raise MarError(
-            f"The LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}), so "
-            "nothing is written. Correct the cause, then run the same command with --retry-failed."
-        )
 
 
 def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
@@ -226,3 +392,72 @@ def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
             f"{summary} have not been anonymised, and this step would send them to an LLM. Run 'medteb "
             "anonymize' on them first; if they hold no personal data, give --already-anonymous."
         )
+
+
+class AnswerSettings(StepSettings):
+    """Options of a step that uses answers of LLMs."""
+
+    @property
+    def answers(self) -> Path:
+        """Return the path of the journal."""
+        return journal_path(self.out)
+
+    @property
+    def retry(self) -> bool:
+        """Return True if an earlier run of the step stopped: what failed in it is asked for again."""
+        record = read_record(self.out / STEP_FILE)
+        return record is not None and bool(record.get("again"))
+
+
+class PrivateSettings(StepSettings):
+    """Options of a step that sends its texts to LLMs."""
+
+    already_anonymous: Annotated[bool, Runtime()] = Field(
+        False, description="Also send texts that were not anonymised: they hold no personal data."
+    )
+
+
+class WriterSettings(AnswerSettings):
+    """Options of a step that has one LLM answer prompts."""
+
+    llm: Annotated[LLM, FromFile()] = Field(description="YAML file of the LLM.")
+
+    def ask(
+        self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
+    ) -> Generation[Any]:
+        """Have the LLM answer prompts, see `generate`; the run stops if all of them fail."""
+        generation = generate(
+            prompts,
+            self.llm,
+            self.answers,
+            version=version,
+            read=read,
+            retry=self.retry,
+            show_progress=sys.stderr.isatty(),
+            name=name,
+        )
+        if generation.complete and generation.failed and not generation.answers:
+            reasons = ", ".join(f"{reason} {n:,}" for reason, n in generation.counts()["failed"].items())
+            generation.stopped = (
+                f"the LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}). "
+                "Correct the cause"
+            )
+        return generation
+
+    def estimate(self, like: Prompt, requests: int, rows: int) -> Estimate:
+        """Return the estimate of a step that writes `rows` rows and sends prompts like the given one."""
+        return self.llm.estimate(rows, requests, like.tokens)
+
+    def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
+        """Return who has written the texts, in the form of `provenance.json`."""
+        writer = {"name": self.llm.name, **self.llm.settings(version), "answered": generation.answered}
+        return {"writers": [writer]}
+
+
+def check_key(settings: WriterSettings) -> None:
+    """Check that the key of the LLM is set.
+
+    Raises:
+        MarError: It is missing.
+    """
+    settings.llm.key()

@@ -1,13 +1,14 @@
 """The journal of paid answers: one SQLite table, from which nothing is ever bought again.
 
 The database is in WAL mode with `synchronous=FULL`, so an answer survives a kill and a power cut once `put`
-has returned. Rows are never changed or deleted. The judges keep their grades in a second table of it.
+has returned. Rows are never changed or deleted. The judges keep their final grades in a second table.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Self
 from filelock import FileLock, Timeout
 
 from mar_st.errors import MarError
+from mar_st.files import regular
 from mar_st.text.values import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
 
@@ -34,7 +36,7 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL, attempt INTEGER NOT NULL, llm TEXT NOT NULL,
     ending TEXT NOT NULL, text TEXT NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL,
-    estimated INTEGER NOT NULL, cost REAL NOT NULL, model TEXT NOT NULL, fingerprint TEXT NOT NULL,
+    estimated INTEGER NOT NULL, cost REAL NOT NULL, model TEXT NOT NULL,
     day TEXT NOT NULL DEFAULT CURRENT_DATE, UNIQUE (key, attempt));
 CREATE INDEX IF NOT EXISTS answers_by_llm ON answers (llm, tokens_in, tokens_out, estimated, cost);
 """
@@ -51,7 +53,6 @@ class Answer:
         tokens_out: Tokens of the answer.
         estimated: Whether the tokens are estimated, since the endpoint did not count them.
         model: Model that answered, according to the endpoint; empty if it names none.
-        fingerprint: Its `system_fingerprint`; empty if it gives none.
         id: Row in the journal.
     """
 
@@ -61,7 +62,6 @@ class Answer:
     tokens_out: int = 0
     estimated: bool = False
     model: str = ""
-    fingerprint: str = ""
     id: int = 0
 
     @property
@@ -92,14 +92,14 @@ class Journal:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = regular(Path(path))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{self.path}.lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise MarError(
-                f"Another process uses the journal {self.path}. Wait for it to end, or give another one."
+                f"Another process uses the journal {self.path}. Wait for it to end, or set {VARIABLE}."
             ) from None
         try:
             self.db = sqlite3.connect(self.path, isolation_level=None)
@@ -141,7 +141,7 @@ class Journal:
     def get(self, key: bytes, attempt: int) -> Answer | None:
         """Return a stored answer; `None` if there is none."""
         row = self.db.execute(
-            "SELECT text, ending, tokens_in, tokens_out, estimated, model, fingerprint, id FROM answers "
+            "SELECT text, ending, tokens_in, tokens_out, estimated, model, id FROM answers "
             "WHERE key = ? AND attempt = ?",
             (key, attempt),
         ).fetchone()
@@ -150,14 +150,14 @@ class Journal:
     def put(self, key: bytes, attempt: int, llm: LLM, answer: Answer) -> Answer:
         """Store an answer that has just arrived, and return it as stored."""
         # Lone surrogates, which JSON can express and UTF-8 cannot, are replaced.
-        text, model, fingerprint = map(writable, (answer.text, answer.model, answer.fingerprint))
+        text, model = writable(answer.text), writable(answer.model)[:200]
         cost = llm.cost(answer.tokens_in, answer.tokens_out)
         tokens = (answer.tokens_in, answer.tokens_out, int(answer.estimated), cost)
-        row = (key, attempt, llm.name, answer.ending, text, *tokens, model[:200], fingerprint[:200])
+        row = (key, attempt, llm.name, answer.ending, text, *tokens, model)
         with self.transaction() as db:
             cursor = db.execute(
                 "INSERT INTO answers (key, attempt, llm, ending, text, tokens_in, tokens_out, estimated, "
-                "cost, model, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "cost, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
             return replace(answer, text=text, id=int(cursor.lastrowid or 0))
@@ -173,35 +173,33 @@ class Journal:
             ).fetchone()
         )
 
-    def origins(self, ids: dict[int, int], what: str) -> list[dict[str, object]]:
+    def origins(self, ids: Mapping[int, int], what: str) -> list[dict[str, object]]:
         """Return which models answered on which days, in the form of `provenance.json`.
 
         Args:
             ids: Number of items by the row of their answer.
             what: Name of the items.
         """
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: Counter[tuple[str, str]] = Counter()
         for row, number in ids.items():
-            origin = self.db.execute(
-                "SELECT day, model, fingerprint FROM answers WHERE id = ?", (row,)
-            ).fetchone()
-            counts[origin] = counts.get(origin, 0) + number
-        names = ("date", "model", "system_fingerprint")
+            counts[self.db.execute("SELECT day, model FROM answers WHERE id = ?", (row,)).fetchone()] += (
+                number
+            )
         return [
-            {**{name: value for name, value in zip(names, origin, strict=True) if value}, what: number}
-            for origin, number in sorted(counts.items())
+            {"date": day, **({"model": model} if model else {}), what: number}
+            for (day, model), number in sorted(counts.items())
         ]
 
     def _failed(self, error: sqlite3.Error) -> MarError:
-        return MarError(
-            f"The journal {self.path} cannot be used ({error}). If the disk is full, free some space and run "
-            "the same command again; if the file is damaged, restore it, or give another one."
-        )
+        advice = f"see that its disk and folder can be written, or set {VARIABLE} to another path"
+        if "not a database" in str(error) or "malformed" in str(error):
+            advice = "the file is damaged: restore it, or move it away to begin a new one"
+        return MarError(f"The journal {self.path} cannot be used ({error}); {advice}.")
 
 
-def journal_path(out: str | Path, journal: str | Path | None = None) -> Path:
-    """Return the journal: as given, `$MEDTEB_ANSWERS`, or `answers.sqlite` beside the output folder.
+def journal_path(out: str | Path) -> Path:
+    """Return the journal of paid answers: `$MEDTEB_ANSWERS`, or `answers.sqlite` beside the output folder.
 
     It is never inside the output folder, so that deleting the output does not delete paid answers.
     """
-    return Path(journal or os.environ.get(VARIABLE) or Path(out).resolve().parent / "answers.sqlite")
+    return Path(os.environ.get(VARIABLE) or Path(out).resolve().parent / "answers.sqlite")

@@ -27,16 +27,13 @@ _ASKING = re.compile(
 )
 
 
-def check(
-    candidate: SwappedQuery, rewrites: Mapping[str, str], terms: Terms, tolerance: float
-) -> dict[str, str]:
+def check(candidate: SwappedQuery, rewrites: Mapping[str, str], terms: Terms) -> dict[str, str]:
     """Return the reasons for which rewrites of a query are dropped.
 
     Args:
         candidate: The query with its term and synonym.
         rewrites: Text by kind (`positive`, `negative-1`, `negative-2`).
         terms: Terms of the whole dictionary; one inside a longer one does not count as used.
-        tolerance: Share of the query's length by which that of the positive may differ.
 
     Returns:
         Reason by kind; valid kinds are missing. In the order of the checks:
@@ -48,7 +45,7 @@ def check(
         `unchanged`: it is the query, or a negative is the query but for the term.
         `contradiction`: a negative is the positive but for the term; both are dropped.
     """
-    reasons = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
+    reasons = {kind: _alone(kind, candidate, rewrites[kind], terms) for kind in REWRITE_KINDS}
     shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}
     query_shape = _shape(candidate.query.full, candidate, terms)
     for kind in REWRITE_KINDS:
@@ -62,7 +59,7 @@ def check(
     return {kind: reason for kind, reason in reasons.items() if reason}
 
 
-def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, tolerance: float) -> str:
+def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms) -> str:
     if suspicious(text):
         return "instruction"
     origin, replace = fold(candidate.entry.origin), fold(candidate.entry.replace)
@@ -74,7 +71,7 @@ def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, toleranc
         return "term-missing"
     if other in used:
         return "other-term"
-    low, high = bounds(candidate.query.full, tolerance)
+    low, high = bounds(candidate.query.full)
     return "length" if kind == POSITIVE and not low <= len(text) <= high else ""
 
 

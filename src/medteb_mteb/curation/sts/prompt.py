@@ -19,6 +19,8 @@ __all__ = ["POSITIVE", "REWRITE_KINDS", "bounds", "prompt_version", "read_rewrit
 #: Rewrites of each query: one question that asks the same, and a hard and an easy one that do not.
 REWRITE_KINDS = ("positive", "negative-1", "negative-2")
 POSITIVE = REWRITE_KINDS[0]
+#: Share of the query's length by which that of the positive may differ, as published.
+TOLERANCE = 0.3
 
 SYSTEM = prompt_text(__file__, "system").strip()
 TEMPLATE = prompt_text(__file__, "user")
@@ -32,21 +34,16 @@ def prompt_version() -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def bounds(query: str, tolerance: float) -> tuple[int, int]:
+def bounds(query: str) -> tuple[int, int]:
     """Return the fewest and most characters that `positive` may have."""
     length = len(query.strip())
     # The small constant compensates for rounding errors such as 0.3 x 10 = 2.9999...
-    allowed = math.floor(tolerance * length + 1e-9)
+    allowed = math.floor(TOLERANCE * length + 1e-9)
     return max(1, length - allowed), length + allowed
 
 
-def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
-    """Render the prompt for a query; its key is the query's id.
-
-    Args:
-        candidate: The query with its term and synonym.
-        tolerance: Share of the query's length by which that of the positive may differ.
-    """
+def render(candidate: SwappedQuery) -> Prompt:
+    """Render the prompt for a query; its key is the query's id."""
     query = candidate.query.full
     fields = {
         "origin": candidate.entry.origin,
@@ -54,7 +51,7 @@ def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
         "query_pairs": {"origin": defused(query), "replace": defused(candidate.swapped)},
     }
     content = json.dumps(fields, ensure_ascii=False, indent=1)
-    low, high = bounds(query, tolerance)
+    low, high = bounds(query)
     user = TEMPLATE.format(
         word=delimiter(hashlib.sha256(content.encode()).digest(), (content,)),
         content=content,

@@ -13,6 +13,7 @@ from mar_st.text.normalisation import normalise
 from mar_st.text.values import as_text
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.sts.prompt import bounds
 from medteb_mteb.curation.texts.terms import Terms, fold
 
@@ -135,8 +136,7 @@ class Selection:
         dropped: The other queries. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (each
             of its terms occurs together with its synonym), `instruction` (it looks like an instruction to a
             model), `bare-term` (it has almost no other words than its term), `no-room` (its synonym is so
-            long that no positive could have the allowed length), `per-entry` and `limit` (above the settings
-            of that name).
+            long that no positive could have the allowed length), `per-entry` (above that setting).
     """
 
     candidates: list[SwappedQuery]
@@ -148,15 +148,7 @@ class Selection:
         return dict(sorted(Counter(item.reason for item in self.dropped).items()))
 
 
-def select(
-    queries: Iterable[Text],
-    dictionary: Dictionary,
-    *,
-    tolerance: float,
-    per_entry: int | None = None,
-    limit: int | None = None,
-    seed: int = 42,
-) -> Selection:
+def select(queries: Iterable[Text], dictionary: Dictionary, *, per_entry: int | None = None) -> Selection:
     """Look for the dictionary's terms in queries.
 
     Of several terms of a query the longest is replaced; of equally long ones, and of the synonyms of one
@@ -165,10 +157,7 @@ def select(
     Args:
         queries: The queries.
         dictionary: The dictionary.
-        tolerance: Share of the query's length by which that of its positive may differ.
         per_entry: Maximum number of queries of one entry, sampled; `None`: all.
-        limit: Maximum number of queries, sampled; `None`: all.
-        seed: Seed of the samples.
     """
     candidates: list[SwappedQuery] = []
     dropped: list[Dropped] = []
@@ -180,14 +169,13 @@ def select(
             continue
         first[plain] = query.id
         places = dictionary.terms.find(query.full)
-        entry, reason = _choose(places, dictionary, random.Random(f"{seed} {query.id}"))
-        reason = reason if entry is None else _unfit(query.full, entry, tolerance)
+        entry, reason = _choose(places, dictionary, random.Random(f"{SEED} {query.id}"))
+        reason = reason if entry is None else _unfit(query.full, entry)
         if entry is None or reason:
             dropped.append(Dropped(query, reason))
             continue
         candidates.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
-    kept = _drawn(candidates, per_entry, limit, seed, dropped)
-    return Selection(kept, dropped)
+    return Selection(_drawn(candidates, per_entry, dropped), dropped)
 
 
 def _choose(
@@ -206,13 +194,13 @@ def _choose(
     return None, "has-synonym"
 
 
-def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
+def _unfit(text: str, entry: DictionaryEntry) -> str:
     """Return the reason why a query is unusable although it has a term."""
     if suspicious(text):
         return "instruction"
     if says_little(text, entry.origin):
         return "bare-term"
-    return "no-room" if len(entry.replace) + MIN_LETTERS > bounds(text, tolerance)[1] else ""
+    return "no-room" if len(entry.replace) + MIN_LETTERS > bounds(text)[1] else ""
 
 
 def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> str:
@@ -225,30 +213,20 @@ def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> 
 
 
 def _drawn(
-    candidates: list[SwappedQuery],
-    per_entry: int | None,
-    limit: int | None,
-    seed: int,
-    dropped: list[Dropped],
+    candidates: list[SwappedQuery], per_entry: int | None, dropped: list[Dropped]
 ) -> list[SwappedQuery]:
-    """Return at most `per_entry` queries of an entry and `limit` in total; the order stays."""
+    """Return at most `per_entry` queries of an entry, in their order."""
     # By a number that depends on the query only: a further query does not change which others are paid for.
-    order = sorted(candidates, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
+    order = sorted(candidates, key=lambda one: random.Random(f"{SEED} limit {one.query.id}").random())
     counts: Counter[tuple[str, str]] = Counter()
-    reasons: dict[str, str] = {}
+    kept = set()
     for one in order:
-        if per_entry is not None and counts[one.entry.pair] >= per_entry:
-            reasons[one.query.id] = "per-entry"
-        elif limit is not None and counts.total() >= limit:
-            reasons[one.query.id] = "limit"
-        else:
-            counts[one.entry.pair] += 1
-    dropped += [
-        Dropped(one.query, reasons[one.query.id], f"{one.entry.origin} {one.entry.replace}")
-        for one in candidates
-        if one.query.id in reasons
-    ]
-    return [one for one in candidates if one.query.id not in reasons]
+        counts[one.entry.pair] += 1
+        if per_entry is None or counts[one.entry.pair] <= per_entry:
+            kept.add(one.query.id)
+    left = (one for one in candidates if one.query.id not in kept)
+    dropped += [Dropped(one.query, "per-entry", f"{one.entry.origin} {one.entry.replace}") for one in left]
+    return [one for one in candidates if one.query.id in kept]
 
 
 def says_little(text: str, term: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.texts.split import near_duplicates
 
 if TYPE_CHECKING:
@@ -50,14 +51,12 @@ def split_by_entry(
     *,
     whole: Collection[str],
     test: float,
-    threshold: float,
-    seed: int,
     training_queries: Sequence[str],
     held_out: HeldOut,
 ) -> QuerySplit:
     """Put whole entries on one side, in whichever direction they are used.
 
-    Entries are drawn with a seed and go to the test as long as their queries fit.
+    Entries are drawn and go to the test as long as their queries fit.
 
     Args:
         entries: Dictionary entry by query id.
@@ -65,8 +64,6 @@ def split_by_entry(
         whole: Ids of the queries that may be in the test.
         test: Maximum number of test queries, or their share of those if below 1; as many as there are, or
             more, takes all.
-        threshold: See `near_duplicates`.
-        seed: Seed of the draw.
         training_queries: Queries that models were trained on, which must not be in the test.
         held_out: Queries of other tests; near-duplicates of them are left out of training.
 
@@ -74,11 +71,11 @@ def split_by_entry(
         MarError: No entry fits into the test, or the whole test leaks.
     """
     of_test = [(name, text) for name in entries if name in whole for text in sentences[name]]
-    near = near_duplicates([text for _, text in of_test], training_queries, threshold=threshold)
+    near = near_duplicates([text for _, text in of_test], training_queries)
     leaks = {of_test[row][0] for row, _, _ in near}
     # Leaking queries are left out before the draw, so that the test is as large as possible.
     sizes = Counter(pair for name, pair in entries.items() if name in whole and name not in leaks)
-    chosen = _drawn(sizes, round(test * len(whole)) if test < 1 else int(test), seed)
+    chosen = _drawn(sizes, round(test * len(whole)) if test < 1 else int(test))
     tested = [name for name, pair in entries.items() if pair in chosen]
     others = [name for name, pair in entries.items() if pair not in chosen]
     left_out = {name: "incomplete" for name in tested if name not in whole}
@@ -89,17 +86,17 @@ def split_by_entry(
     exact = {normalise(text) for text in texts}
     shared = (name for name in others if any(normalise(text) in exact for text in sentences[name]))
     left_out |= dict.fromkeys(shared, "shared-sentence")
-    pairs = near_duplicates([sentences[name][0] for name in others], texts, threshold=threshold)
+    pairs = near_duplicates([sentences[name][0] for name in others], texts)
     left_out |= {others[row]: "near-test" for row, _, _ in pairs}
     rows = [(name, text) for name in others for text in sentences[name]]
     left_out |= {rows[row][0]: "near-other-test" for row in held_out.leaks([text for _, text in rows])}
     return QuerySplit(kept, [name for name in others if name not in left_out], left_out)
 
 
-def _drawn(sizes: Counter[tuple[str, str]], wanted: int, seed: int) -> set[tuple[str, str]]:
+def _drawn(sizes: Counter[tuple[str, str]], wanted: int) -> set[tuple[str, str]]:
     """Return the entries of the test, given the number of usable queries of each."""
     order = sorted(sizes)
-    random.Random(f"{seed} entries").shuffle(order)
+    random.Random(f"{SEED} entries").shuffle(order)
     chosen: set[tuple[str, str]] = set()
     room = wanted
     for pair in order:

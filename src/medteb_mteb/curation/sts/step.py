@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
@@ -18,8 +17,8 @@ from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.llm.step import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume, provenance_of
+from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume, provenance_of
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import (
@@ -44,7 +43,7 @@ TASK = "MedTEBSTS"
 MAX_NEGATIVES = 7
 
 
-class StsSettings(WriterSettings, AgainstSettings):
+class StsSettings(WriterSettings, PrivateSettings, AgainstSettings):
     """Options of `medteb sts`."""
 
     dictionary: Annotated[Path, Argument(), Input("file")] = Field(
@@ -53,32 +52,13 @@ class StsSettings(WriterSettings, AgainstSettings):
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     edition: str = Field(min_length=1, description="Name of the edition.")
     licence: str = Field(min_length=1, description="Licence of the data.")
-    version: str = Field("1.0.0", description="Version of the edition.")
     test: float = Field(
         0.2, gt=0, allow_inf_nan=False, description="Number of test queries, or their share if below 1."
     )
-    probabilities: tuple[float, float, float] = Field(
-        (1 / 3, 1 / 3, 1 / 3), description="Of positive, negative-1 and negative-2 for a test query."
-    )
-    tolerance: float = Field(
-        0.3, ge=0, lt=1, description="Share of the query's length by which that of the positive may differ."
-    )
     per_entry: int | None = Field(None, ge=1, description="Maximum number of queries of a dictionary entry.")
-    limit: int | None = Field(None, ge=1, description="Maximum number of queries to rewrite.")
     training: Annotated[tuple[Path, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
         (), description="Training data of models; the test has no near-duplicates of their queries."
     )
-    seed: int = Field(42, description="Seed of all random choices.")
-
-    @field_validator("probabilities")
-    @classmethod
-    def _sum_to_one(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
-        usual = all(math.isfinite(part) and part >= 0 for part in value) and abs(sum(value) - 1) <= 0.01
-        if not usual or not 0 < value[0] < 1:
-            raise ValueError(
-                "expected three probabilities with a sum of 1, the first one above 0 and below 1"
-            )
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +85,10 @@ def sts(settings: StsSettings) -> Counts:
     terms, selection, number = _selected(settings)
     if not settings.already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
-    prompts = [render(one, settings.tolerance) for one in selection.candidates]
+    prompts = [render(one) for one in selection.candidates]
     generation = settings.ask(prompts, prompt_version(), read_rewrites, "sts")
     rows = [
-        _Rewritten(one, rewrites, check(one, rewrites, terms.terms, settings.tolerance))
+        _Rewritten(one, rewrites, check(one, rewrites, terms.terms))
         for one in selection.candidates
         if (rewrites := generation.answers.get(one.query.id)) is not None
     ]
@@ -139,23 +119,15 @@ def sts(settings: StsSettings) -> Counts:
     return Counts(len(drawn), details=details, provenance=provenance)
 
 
-def draw(query: str, probabilities: Sequence[float], seed: int) -> str:
-    """Return the kind of rewrite for a query, which depends only on the query's id and the seed."""
-    (kind,) = random.Random(f"{seed} sts {query}").choices(REWRITE_KINDS, probabilities)
-    return kind
+def draw(query: str) -> str:
+    """Return the kind of rewrite for a test query, which depends only on the query's id."""
+    return random.Random(f"{SEED} sts {query}").choice(REWRITE_KINDS)
 
 
 def _selected(settings: StsSettings) -> tuple[Dictionary, Selection, int]:
     terms = read_dictionary(settings.dictionary)
     texts = list(read_texts(settings.queries))
-    selection = select(
-        texts,
-        terms,
-        tolerance=settings.tolerance,
-        per_entry=settings.per_entry,
-        limit=settings.limit,
-        seed=settings.seed,
-    )
+    selection = select(texts, terms, per_entry=settings.per_entry)
     if not selection.candidates:
         reasons = ", ".join(f"{reason} {count}" for reason, count in selection.reasons.items())
         raise MarError(
@@ -170,15 +142,11 @@ def _split(rows: Sequence[_Rewritten], settings: StsSettings) -> QuerySplit:
     usable = {row.candidate.query.id: row for row in rows if row.good}
     if not usable:
         raise MarError(f"None of {len(rows)} rewritten queries has a valid rewrite; try another model.")
-    chances = zip(REWRITE_KINDS, settings.probabilities, strict=True)
-    drawable = {kind for kind, chance in chances if chance > 0}
     return split_by_entry(
         {name: row.candidate.entry.pair for name, row in usable.items()},
         {name: [row.candidate.query.full, *row.good.values()] for name, row in usable.items()},
-        whole={name for name, row in usable.items() if drawable <= set(row.good)},
+        whole={name for name, row in usable.items() if not row.dropped},
         test=settings.test,
-        threshold=settings.threshold,
-        seed=settings.seed,
         training_queries=[query for path in settings.training for query in training_queries(path)],
         held_out=settings.held_out(),
     )
@@ -235,7 +203,7 @@ def _write_edition(
     provenance: Mapping[str, Any],
 ) -> dict[str, str]:
     """Write `MedTEBSTS`, each test query with one of its rewrites; return the kind by query id."""
-    drawn = {name: draw(name, settings.probabilities, settings.seed) for name in sides.test}
+    drawn = {name: draw(name) for name in sides.test}
     kinds = Counter(drawn.values())
     if not 0 < kinds[POSITIVE] < len(drawn):
         raise MarError(
@@ -258,12 +226,12 @@ def _write_edition(
         TASK,
         name=settings.edition,
         licence=settings.licence,
-        version=settings.version,
+        version="1.0.0",
         counts=counts,
         statistics=numbers,
         provenance={**provenance_of([settings.queries]), **provenance},
         main_score="cosine_pearson",  # also where the folder is scored as a task of its own
-        seed=settings.seed,
+        seed=SEED,
     )
     return drawn
 
@@ -288,8 +256,7 @@ def _estimate(settings: StsSettings, volumes: Mapping[str, Volume]) -> Estimate:
     queries = volumes["queries"]
     query = "字" * (queries.tokens // max(1, queries.rows) + 1)
     like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
-    number = min(queries.rows, settings.limit or queries.rows)
-    return settings.estimate(render(like, settings.tolerance), number, number)
+    return settings.estimate(render(like), queries.rows, queries.rows)
 
 
 STS = Step(

@@ -12,6 +12,8 @@ import random
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from medteb_mteb.curation.step import SEED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -86,21 +88,20 @@ CHARACTERS_PER_WORD = 1.6
 _CELLS = tuple(Constraints(*cell) for cell in itertools.product(*GRID.values()))
 
 
-def draw(task: str, number: int, seed: int) -> list[tuple[Constraints, str]]:
+def draw(task: str, number: int) -> list[tuple[Constraints, str]]:
     """Return the constraints of a task's examples, each with the variant of its prompt.
 
     Every cell of the grid is used once before any is used twice; the second prompt of a cell has another
-    variant and therefore gets another answer. The draw depends only on task and seed, and a smaller number of
+    variant and therefore gets another answer. The draw depends only on the task, and a smaller number of
     examples uses the first cells of a larger one: answers already paid for stay valid with more tasks or more
     examples of each.
 
     Args:
         task: The task sentence.
         number: Number of examples of the task.
-        seed: Seed of the draw.
     """
     order = list(_CELLS)
-    random.Random(f"{seed}\0{task}").shuffle(order)
+    random.Random(f"{SEED}\0{task}").shuffle(order)
     return [(order[i % len(order)], str(i // len(order))) for i in range(number)]
 
 

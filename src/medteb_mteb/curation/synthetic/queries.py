@@ -14,13 +14,13 @@ from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.llm.step import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
 from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, FORMS, LANGUAGES, Language, draw_forms
 from medteb_mteb.curation.synthetic.query_prompt import QUERIES_KEY, query_prompt, query_version
-from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
+from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["SYNTHESIZE_QUERIES", "QuerySettings", "synthesize_queries"]
 
 
-class QuerySettings(WriterSettings, AgainstSettings):
+#: Characters, without blanks, that a document has at least, and characters of it in a prompt at most.
+SHORTEST, LONGEST = 20, 4000
+
+
+class QuerySettings(WriterSettings, PrivateSettings, AgainstSettings):
     """Options of `medteb synthesize-queries`."""
 
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
@@ -41,12 +45,7 @@ class QuerySettings(WriterSettings, AgainstSettings):
         default_factory=lambda: dict(DEFAULT_FORMS),
         description="Weight of a form of a query: question, keywords, case.",
     )
-    shortest: int = Field(20, ge=1, description="Minimum characters of a document, without blanks.")
-    longest: int = Field(4000, ge=100, description="Maximum characters of a document in a prompt.")
     sample: int | None = Field(None, ge=1, description="Maximum number of documents, sampled.")
-    seed: int = Field(42, description="Seed of the samples of documents and forms.")
-    source: str = Field("synthetic-queries", description="Value of 'source' in the rows.")
-    instruction: str = Field("", description="Task sentence of every row, for recipes that prepend one.")
 
     @field_validator("forms")
     @classmethod
@@ -77,15 +76,9 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
                 _take(document, generation.answers[document.id], settings, rows)
             else:
                 rows.add("failed", {"document-id": document.id, "reason": generation.failed[document.id]})
-        pairs = rows.files.pop("pairs", [])
-        leaks = settings.held_out().leaks([row["query"] for row in pairs])
-        for place, row in enumerate(pairs):
-            if place in leaks:
-                rows.drop(row, TEST_QUERY, leaks[place])
-            else:
-                rows.add("pairs", row)
+        rows.drop_leaks("pairs", settings.held_out())
         rows.write(settings.out, "pairs", "dropped")
-        notes = _notes(chosen, settings, rows)
+        notes = _notes(chosen, rows)
     return Counts(
         rows.number("pairs"),
         details={"documents": len(chosen), **rows.details(), **generation.counts()},
@@ -99,7 +92,7 @@ def _chosen(settings: QuerySettings, rows: Rows) -> list[Text]:
     """Return the documents to send, in their order; count the others."""
     by_text: dict[str, Text] = {}
     for document in read_texts(settings.documents):
-        if len("".join(document.full.split())) < settings.shortest:
+        if len("".join(document.full.split())) < SHORTEST:
             rows.drop({"document-id": document.id}, "short-document")
         elif document.full in by_text:
             rows.drop({"document-id": document.id}, "same-document", by_text[document.full].id)
@@ -108,27 +101,24 @@ def _chosen(settings: QuerySettings, rows: Rows) -> list[Text]:
     chosen = list(by_text.values())
     if settings.sample is not None and settings.sample < len(chosen):
         # Ranked by digest, not drawn: a larger sample contains the smaller one, so only the rest costs.
-        ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], settings.seed))
+        ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i]))
         rows.counts["not sampled"] = len(chosen) - settings.sample
         chosen = [chosen[i] for i in sorted(ranks[: settings.sample])]
     if not chosen:
-        raise MarError(
-            f"No document of {settings.documents} has {settings.shortest} characters; lower --shortest."
-        )
+        raise MarError(f"No document of {settings.documents} has {SHORTEST} characters, enough to ask about.")
     return chosen
 
 
-def _rank(document: Text, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}\0{document.full}".encode("utf-8", "surrogatepass")).digest()
+def _rank(document: Text) -> bytes:
+    return hashlib.sha256(f"{SEED}\0{document.full}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _forms(document: Text, settings: QuerySettings) -> tuple[str, ...]:
-    return draw_forms(settings.forms, settings.per_document, f"{settings.seed}\0{document.full}")
+    return draw_forms(settings.forms, settings.per_document, f"{SEED}\0{document.full}")
 
 
 def _prompt(document: Text, settings: QuerySettings) -> Prompt:
-    shown = document.full[: settings.longest]
-    return query_prompt(document.id, shown, _forms(document, settings), settings.language)
+    return query_prompt(document.id, document.full[:LONGEST], _forms(document, settings), settings.language)
 
 
 def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: Rows) -> None:
@@ -149,16 +139,15 @@ def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: 
         if reason:
             rows.drop(row, reason, detail)
             continue
-        row |= {"positive": document.full, "source": settings.source}
-        rows.add("pairs", row | ({"instruction": settings.instruction} if settings.instruction else {}))
+        rows.add("pairs", {**row, "positive": document.full, "source": "synthetic-queries"})
 
 
-def _notes(chosen: Sequence[Text], settings: QuerySettings, rows: Rows) -> list[str]:
+def _notes(chosen: Sequence[Text], rows: Rows) -> list[str]:
     by_query: dict[str, set[str]] = {}
     for row in rows.files.get("pairs", ()):
         by_query.setdefault(normalise(row["query"]), set()).add(row["document-id"])
     shared = sum(len(documents) for documents in by_query.values() if len(documents) > 1)
-    suspects = sum(suspicious(document.full[: settings.longest]) for document in chosen)
+    suspects = sum(suspicious(document.full[:LONGEST]) for document in chosen)
     notes = []
     if suspects:
         notes.append(
@@ -176,7 +165,7 @@ def _estimate(settings: QuerySettings, volumes: Mapping[str, Volume]) -> Estimat
     """Estimate the requests from the mean length, as if every document were sent."""
     documents = volumes["documents"]
     number = min(documents.rows, settings.sample or documents.rows)
-    text = "字" * min(settings.longest, documents.tokens // max(1, documents.rows) + 1)
+    text = "字" * min(LONGEST, documents.tokens // max(1, documents.rows) + 1)
     forms = tuple(FORMS)[:1] * settings.per_document
     like = query_prompt("x", text, forms, settings.language)
     return settings.estimate(like, number, number * settings.per_document)

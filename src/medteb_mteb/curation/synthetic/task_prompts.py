@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm import Prompt, object_schema, prompt_text
+from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.synthetic.answers import PAIR_KEYS
 from medteb_mteb.curation.synthetic.forms import LANGUAGES
 from medteb_mteb.curation.synthetic.grid import Constraints, described, length_of
@@ -68,16 +69,15 @@ def example_version(language: Language) -> str:
     return _digest(*_EXAMPLE[language], *PAIR_KEYS)
 
 
-def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
+def brainstorm_prompt(call: int, language: Language) -> Prompt:
     """Return the prompt of one call for tasks; calls differ by their fields and by their variant.
 
     Args:
         call: Number of the call, from 0.
         language: Language of the tasks.
-        seed: Seed of the order of the fields.
     """
     fields = list(_FIELDS[language])
-    random.Random(f"{seed}\0{call * _FIELDS_PER_CALL // len(fields)}").shuffle(fields)
+    random.Random(f"{SEED}\0{call * _FIELDS_PER_CALL // len(fields)}").shuffle(fields)
     start = call * _FIELDS_PER_CALL % len(fields)
     system, user = _BRAINSTORM[language]
     first, second = EXAMPLE_TASKS[language]

@@ -11,7 +11,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm import added
-from medteb_mteb.curation.llm.step import WriterSettings, check_key
+from medteb_mteb.curation.llm.generate import WriterSettings, check_key
 from medteb_mteb.curation.step import Counts, Input, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
@@ -26,7 +26,7 @@ from medteb_mteb.curation.synthetic.task_prompts import (
     example_prompt,
     example_version,
 )
-from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
+from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +48,6 @@ class TaskSettings(WriterSettings, AgainstSettings):
     tasks_from: Annotated[Path | None, Input("file")] = Field(
         None, description="File of tasks, one per line, instead of a brainstorm."
     )
-    seed: int = Field(42, description="Seed of the constraints and of the fields of brainstorms.")
-    source: str = Field("synthetic-tasks", description="Value of 'source' in the rows.")
 
 
 def synthesize_tasks(settings: TaskSettings) -> Counts:
@@ -123,7 +121,7 @@ def _brainstorm(settings: TaskSettings, rows: Rows) -> tuple[list[str], str]:
     done, most = 0, _most_calls(wanted)
     while len(tasks) < wanted and done < most:
         calls = range(done, min(most, done + math.ceil((wanted - len(tasks)) / TASKS_PER_CALL)))
-        prompts = [brainstorm_prompt(call, language, settings.seed) for call in calls]
+        prompts = [brainstorm_prompt(call, language) for call in calls]
         generation = settings.ask(prompts, brainstorm_version(language), strings_of(TASKS_KEY), "tasks")
         if generation.stopped:
             return tasks, generation.stopped
@@ -143,7 +141,7 @@ def _brainstorm(settings: TaskSettings, rows: Rows) -> tuple[list[str], str]:
 def _examples(tasks: Sequence[str], settings: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
     """Yield the task's number, the constraints and the prompt of every example."""
     for number, task in enumerate(tasks):
-        for i, (constraints, variant) in enumerate(draw(task, settings.pairs_per_task, settings.seed)):
+        for i, (constraints, variant) in enumerate(draw(task, settings.pairs_per_task)):
             prompt = example_prompt(f"t{number}-{i}", task, constraints, settings.language, variant=variant)
             yield number, constraints, prompt
 
@@ -157,7 +155,6 @@ def _take(
 ) -> None:
     """Check the examples and add them to `rows`."""
     checks = [ExampleCheck(task, settings.language) for task in tasks]
-    triples = []
     for number, constraints, prompt in drawn:
         row: dict[str, Any] = {"instruction": tasks[number], "constraints": constraints.to_json()}
         example = generation.answers.get(prompt.key)
@@ -165,18 +162,13 @@ def _take(
             rows.add("failed", {**row, "reason": generation.failed[prompt.key]})
             continue
         texts = {"query": example.query, "positive": example.positive, "negative": example.negative}
-        row = {**texts, **row, "source": settings.source}
+        row = {**texts, **row, "source": "synthetic-tasks"}
         reason, detail = checks[number](example, constraints)
         if reason:
             rows.drop(row, reason, detail)
         else:
-            triples.append(row)
-    leaks = settings.held_out().leaks([row["query"] for row in triples])
-    for place, row in enumerate(triples):
-        if place in leaks:
-            rows.drop(row, TEST_QUERY, leaks[place])
-        else:
             rows.add("triples", row)
+    rows.drop_leaks("triples", settings.held_out())
 
 
 def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate:
@@ -186,7 +178,7 @@ def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate
     if settings.tasks_from is not None:
         tasks = len(_tasks_of(settings.tasks_from))
     else:
-        like = brainstorm_prompt(0, settings.language, settings.seed)
+        like = brainstorm_prompt(0, settings.language)
         asked = [settings.estimate(like, math.ceil(tasks / TASKS_PER_CALL), 0)]
     rows = tasks * settings.pairs_per_task
     _, _, like = next(_examples(EXAMPLE_TASKS[settings.language], settings))

@@ -7,7 +7,6 @@ the batch are its negatives, so a text must not occur twice.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -41,10 +40,6 @@ class PairsSettings(AgainstSettings):
 
     queries: Annotated[tuple[Path, ...], Input("texts")] = Field((), description="Sources of queries.")
     documents: Annotated[tuple[Path, ...], Input("texts")] = Field((), description="Sources of documents.")
-    shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
-        default_factory=dict, description="Share of the texts of a source to sample, by its folder's name."
-    )
-    seed: int = Field(42, description="Seed of the samples.")
 
 
 def alignment_sets(settings: PairsSettings) -> Counts:
@@ -56,9 +51,6 @@ def alignment_sets(settings: PairsSettings) -> Counts:
     """
     if not settings.queries and not settings.documents:
         raise MarError("Alignment sets need queries or documents; give --queries or --documents.")
-    unknown = sorted(set(settings.shares) - {one.name for one in (*settings.queries, *settings.documents)})
-    if unknown:
-        raise MarError(f"shares names {unknown[0]!r}, which is not the name of a source.")
     dropped: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     kept = {}
@@ -82,7 +74,6 @@ def _rows(
     tests = settings.held_out() if role == "query" else HeldOut()
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
-        draw, share = random.Random(f"{settings.seed} {role} {number}"), settings.shares.get(source.name, 1.0)
         counts: Counter[str] = Counter()
         for text, leaks in _compared(read_texts(source), tests):
             # The probability that two of 10 million texts have the same 16 bytes is below 1e-24.
@@ -91,8 +82,6 @@ def _rows(
             seen.add(key)
             if reason:
                 dropped.append({"_id": text.id, "role": role, "source": number, "reason": reason})
-            elif draw.random() >= share:
-                reason = "not-drawn"
             else:
                 row = text.to_json()
                 yield {n: row[n] for n in ("_id", "title", "text") if n in row} | {"source": number}

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from tqdm.auto import tqdm
 
 from mar_st.options import Argument
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.pooling import RetrieverSettings, open_retriever
-from medteb_mteb.curation.step import Counts, Input, Model, Step
+from medteb_mteb.curation.step import SEED, Counts, Input, Model, Step
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
 
+#: Depth of the search, for negatives and reported ranks, as published.
+TOP = 100
 #: Rows that are searched for at once.
 ROWS_PER_SEARCH = 512
 #: Why a pair is dropped: its document has a rank, or is beyond the depth of the search.
@@ -48,24 +50,8 @@ class RoundTripSettings(RetrieverSettings, AgainstSettings):
     documents: Annotated[Path | None, Input("texts")] = Field(
         None, description="Corpus to search; default: the documents of the pairs."
     )
-    depth: int = Field(3, ge=1, description="Maximum rank of the document of a kept pair.")
-    negatives: int = Field(0, ge=0, description="Number of hard negatives to draw for each row.")
-    top: int = Field(100, ge=1, description="Depth of the search, for negatives and reported ranks.")
-    seed: int = Field(42, description="Seed of the draw.")
-
-    @model_validator(mode="after")
-    def _within_top(self) -> Self:
-        if max(self.depth, self.negatives) > self.top:
-            raise ValueError(f"depth and negatives must be at most top, {self.top}")
-        return self
-
-    def rules(self) -> Rules:
-        """Return the equivalent rules of `mar mine`."""
-        from mar_st.mining.rules import Rules  # lazy: torch
-
-        return Rules(
-            num_negatives=self.negatives, top=self.top, fill=False, consistent=self.depth, seed=self.seed
-        )
+    depth: int = Field(3, ge=1, le=TOP, description="Maximum rank of the document of a kept pair.")
+    negatives: int = Field(0, ge=0, le=TOP, description="Number of hard negatives to draw for each row.")
 
 
 def round_trip(settings: RoundTripSettings) -> Counts:
@@ -77,6 +63,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     """
     from mar_st.data import read_source  # lazy: transformers
     from mar_st.mining.miner import Miner  # lazy: torch
+    from mar_st.mining.rules import Rules  # lazy: torch
     from mar_st.recipes.schema import Data  # lazy: torch
 
     # A prompt would conflict with the rows' instructions, and a template would change them.
@@ -85,7 +72,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     corpus = None if settings.documents is None else [text.full for text in read_texts(settings.documents)]
     leaks = settings.held_out().leaks([triple.query for triple in triples])
     retriever = open_retriever(settings.retriever, settings)
-    rules = settings.rules()
+    rules = Rules(num_negatives=settings.negatives, top=TOP, fill=False, consistent=settings.depth, seed=SEED)
     miner = Miner([retriever], triples, corpus, rules=rules)
     decide = _Filter(miner, retriever, rules, {triples[row].query for row in leaks})
     with tqdm(total=len(triples), desc="round-trip", unit="rows", disable=None) as bar:
@@ -95,7 +82,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
             bar.update(len(part))
     rows, counts = decide.rows, decide.rows.counts
     rows.write(settings.out, "triples" if settings.negatives else "pairs", "dropped")
-    ranks = {str(k): counts.pop(f"rank {k}", 0) for k in RANK_CUTOFFS if k <= settings.top}
+    ranks = {str(k): counts.pop(f"rank {k}", 0) for k in RANK_CUTOFFS}
     details = {"rows read": len(triples), "documents": len(miner.corpus), "ranks": ranks, **rows.details()}
     return Counts(rows.number("triples", "pairs"), details=details)
 

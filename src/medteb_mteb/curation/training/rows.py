@@ -27,13 +27,10 @@ class AgainstSettings(StepSettings):
     against: Annotated[tuple[Path, ...], Input("editions", "texts", earlier="tests")] = Field(
         (), description="Editions or queries that models will be tested on; near-duplicates are dropped."
     )
-    threshold: float = Field(
-        0.6, gt=0, le=1, description="Jaccard similarity from which queries are near-duplicates."
-    )
 
     def held_out(self) -> HeldOut:
         """Return the queries of the tests."""
-        return read_held_out(self.against, self.threshold)
+        return read_held_out(self.against)
 
 
 class Rows:
@@ -52,6 +49,16 @@ class Rows:
         """Add a row to `dropped.jsonl`."""
         self.dropped[reason] += 1
         self.add("dropped", {**row, "reason": reason, **({"detail": detail} if detail else {})})
+
+    def drop_leaks(self, name: str, tests: HeldOut) -> None:
+        """Drop the rows of a file whose query is a near-duplicate of a test's."""
+        rows = self.files.pop(name, [])
+        leaks = tests.leaks([row["query"] for row in rows])
+        for place, row in enumerate(rows):
+            if place in leaks:
+                self.drop(row, TEST_QUERY, leaks[place])
+            else:
+                self.add(name, row)
 
     def number(self, *names: str) -> int:
         """Return the number of rows of some files."""

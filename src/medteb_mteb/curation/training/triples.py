@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +17,8 @@ from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.material import read_pools
 from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.curation.llm import refuse_private, tokens_of
-from medteb_mteb.curation.llm.step import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.training.prompt import (
     DOCUMENT_TOKENS,
     PROMPT_TOKENS,
@@ -31,136 +30,45 @@ from medteb_mteb.curation.training.prompt import (
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.llm import Generation, Prompt
 
 __all__ = ["TRIPLES", "TriplesSettings", "make_triples"]
 
+#: Documents, and tokens of several documents, that a prompt has at most.
+DOCUMENTS_PER_PROMPT, TOKENS_PER_PROMPT = 10, 16_000
 
-class TriplesSettings(WriterSettings, AgainstSettings):
+
+class TriplesSettings(WriterSettings, PrivateSettings, AgainstSettings):
     """Options of `medteb triples`."""
 
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
     pools: Annotated[Path, Argument(), Input("pools")] = Field(description="Pools of documents.")
     depth: int = Field(50, ge=1, description="Number of top documents of a pool to judge. MAR used 50.")
-    documents_per_prompt: int = Field(10, ge=1, description="Maximum number of documents of a prompt.")
-    prompt_tokens: int = Field(
-        16_000, ge=2 * PROMPT_TOKENS, description="Maximum tokens of a prompt of several documents."
-    )
-    control_rate: float = Field(
-        1.0, ge=0, le=1, description="Share of prompts with a control document, which answers nothing."
-    )
     negatives: int = Field(15, ge=0, description="Maximum number of negatives, best first. MAR has 15.")
-    seed: int = Field(42, description="Seed of all random choices.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query with the documents to judge for it, best ranked first; one of equal texts."""
+    """A query of a distinct text, and the distinct documents to judge for it by id, best ranked first."""
 
-    id: str
+    ids: list[str]
     text: str
-    documents: tuple[str, ...]
+    documents: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The documents of a prompt in their order; `None` is the control document."""
+    """The documents of a prompt in their order; `None` is the control document, which answers nothing."""
 
     documents: tuple[str | None, ...]
     prompt: Prompt
 
-    @property
-    def control(self) -> int | None:
-        return self.documents.index(None) if None in self.documents else None
-
-
-class _Material:
-    """Queries of distinct texts with the best documents of their pools."""
-
-    def __init__(self, settings: TriplesSettings, *, private: bool) -> None:
-        self.settings = settings
-        queries = {text.id: text for text in read_texts(settings.queries)}
-        documents = {text.id: text for text in read_texts(settings.documents)}
-        pools = read_pools(settings.pools, queries, documents)
-        self.pools = {query: names[: settings.depth] for query, names in pools.items()}
-        wanted = dict.fromkeys(name for names in self.pools.values() for name in names)
-        if not private:
-            refuse_private(
-                {
-                    "queries": [queries[name] for name in self.pools],
-                    "documents": [documents[name] for name in wanted],
-                }
-            )
-        self.texts = {name: documents[name].full for name in wanted}
-        self.ids: dict[str, list[str]] = {}
-        for query in self.pools:
-            self.ids.setdefault(queries[query].full, []).append(query)
-
-    @cached_property
-    def queries(self) -> list[_Query]:
-        """Return one query of each text, with the documents of all of them."""
-        queries = []
-        for text, ids in self.ids.items():
-            distinct: dict[str, str] = {}
-            for name in (name for query in ids for name in self.pools[query]):
-                distinct.setdefault(self.texts[name], name)
-            queries.append(_Query(ids[0], text, tuple(distinct.values())))
-        return queries
-
-    @cached_property
-    def leaks(self) -> dict[int, str]:
-        """Return the rows of queries that are near-duplicates of a test's."""
-        return self.settings.held_out().leaks([query.text for query in self.queries])
-
-    def batches(self, query: _Query) -> Iterator[_Batch]:
-        """Yield the prompts for a query: suspicious documents alone, the others together.
-
-        The documents of a prompt and their order depend only on the texts and the seed.
-        """
-        settings = self.settings
-        draw = random.Random(f"{settings.seed}\0{query.text}")
-        # By text, so that other ids or another order of the pool do not make other prompts.
-        order = sorted(query.documents, key=lambda name: hashlib.sha256(self.texts[name].encode()).digest())
-        draw.shuffle(order)
-        suspects = [name for name in order if suspicious(self.texts[name])]
-        parts = [([name], True) for name in suspects]
-        parts += [
-            # A document alone cannot affect the labels of others.
-            (part, len(part) > 1 and draw.random() < settings.control_rate)
-            for part in self._cut(query.text, [name for name in order if name not in set(suspects)])
-        ]
-        for number, (part, controlled) in enumerate(parts):
-            shown: list[str | None] = list(part)
-            texts = [self.texts[name] for name in part]
-            if controlled:
-                place, control = draw.randrange(len(part) + 1), draw.choice(CONTROLS)
-                shown.insert(place, None)
-                texts.insert(place, control)
-            yield _Batch(tuple(shown), render(f"{query.id} {number}", query.text, texts))
-
-    def _cut(self, query: str, order: list[str]) -> Iterator[list[str]]:
-        fixed = PROMPT_TOKENS + tokens_of(query) + DOCUMENT_TOKENS
-        part: list[str] = []
-        size = fixed
-        for name in order:
-            tokens = tokens_of(self.texts[name]) + DOCUMENT_TOKENS
-            full = len(part) == self.settings.documents_per_prompt
-            if part and (full or size + tokens > self.settings.prompt_tokens):
-                yield part
-                part, size = [], fixed
-            part.append(name)
-            size += tokens
-        if part:
-            yield part
-
-    def prompts(self) -> Iterator[Prompt]:
-        """Yield all prompts."""
-        for row, query in enumerate(self.queries):
-            if row not in self.leaks:
-                yield from (batch.prompt for batch in self.batches(query))
+    def read(self, content: str) -> Lists:
+        control = self.documents.index(None) if None in self.documents else None
+        return read_lists(content, len(self.documents), control)
 
 
 def make_triples(settings: TriplesSettings) -> Counts:
@@ -169,93 +77,138 @@ def make_triples(settings: TriplesSettings) -> Counts:
     `triples.jsonl` has queries with negatives, `pairs.jsonl` those without, `labels.jsonl` all labels,
     `dropped.jsonl` queries that make neither, `failed.jsonl` prompts without a good answer.
     """
-    material = _Material(settings, private=settings.already_anonymous)
-    batches = {
-        batch.prompt.key: batch
-        for row, query in enumerate(material.queries)
-        if row not in material.leaks
-        for batch in material.batches(query)
-    }
-
-    def read(prompt: Prompt, content: str) -> Lists:
-        batch = batches[prompt.key]
-        return read_lists(content, len(batch.documents), batch.control)
-
-    generation = settings.ask([batch.prompt for batch in batches.values()], prompt_version(), read, "triples")
-    rows = Rows()
+    queries, rows = _read(settings), Rows()
+    leaks = settings.held_out().leaks([query.text for query in queries])
+    batches: dict[str, list[_Batch]] = {}
+    for row, query in enumerate(queries):
+        dropped = {"query-id": query.ids[0], "query": query.text}
+        for repeated in query.ids[1:]:
+            rows.drop({**dropped, "query-id": repeated}, "repeated", query.ids[0])
+        if row in leaks:
+            rows.drop(dropped, TEST_QUERY, leaks[row])
+        elif not query.documents:
+            rows.drop(dropped, "no-candidates")
+        else:
+            batches[query.ids[0]] = list(_batches(query))
+    by_key = {batch.prompt.key: batch for some in batches.values() for batch in some}
+    generation = settings.ask(
+        [batch.prompt for batch in by_key.values()],
+        prompt_version(),
+        lambda prompt, content: by_key[prompt.key].read(content),
+        "triples",
+    )
     if generation.complete:
-        for row, query in enumerate(material.queries):
-            for repeated in material.ids[query.text][1:]:
-                rows.drop({"query-id": repeated, "query": query.text}, "repeated", query.id)
-            if row in material.leaks:
-                rows.drop({"query-id": query.id, "query": query.text}, TEST_QUERY, material.leaks[row])
-            elif not query.documents:
-                rows.drop({"query-id": query.id, "query": query.text}, "no-candidates")
-            else:
-                _add(rows, query, material, generation, settings)
+        for query in queries:
+            if query.ids[0] in batches:
+                _add(rows, query, batches[query.ids[0]], generation, settings.negatives)
         rows.write(settings.out, "triples")
-    suspects = sum(suspicious(query.text) for query in material.queries)
+    number, suspects = sum(len(one.ids) for one in queries), sum(suspicious(one.text) for one in queries)
     note = f"{suspects} queries look as if they wanted to instruct an LLM; look at their triples."
     return Counts(
         rows.number("triples", "pairs"),
-        details={"queries": len(material.pools), **rows.details(), **generation.counts()},
+        details={"queries": number, **rows.details(), **generation.counts()},
         notes=(note,) * bool(suspects),
         stopped=generation.stopped,
         provenance=settings.provenance(prompt_version(), generation),
     )
 
 
+def _read(settings: TriplesSettings) -> list[_Query]:
+    """Return one query of each text, with the documents of all of them, each text once."""
+    queries = {text.id: text for text in read_texts(settings.queries)}
+    documents = {text.id: text for text in read_texts(settings.documents)}
+    pools = {
+        query: names[: settings.depth]
+        for query, names in read_pools(settings.pools, queries, documents).items()
+    }
+    if not settings.already_anonymous:
+        shown = dict.fromkeys(name for names in pools.values() for name in names)
+        refuse_private(
+            {"queries": [queries[name] for name in pools], "documents": [documents[name] for name in shown]}
+        )
+    ids: dict[str, list[str]] = {}
+    for query in pools:
+        ids.setdefault(queries[query].full, []).append(query)
+    found = []
+    for text, names in ids.items():
+        distinct: dict[str, str] = {}
+        for document in (document for name in names for document in pools[name]):
+            distinct.setdefault(documents[document].full, document)
+        found.append(_Query(names, text, {name: full for full, name in distinct.items()}))
+    return found
+
+
+def _batches(query: _Query) -> Iterator[_Batch]:
+    """Yield the prompts for a query: suspicious documents alone, the others together.
+
+    The documents of a prompt and their order depend only on the texts.
+    """
+    texts = query.documents
+    draw = random.Random(f"{SEED}\0{query.text}")
+    # By text, so that other ids or another order of the pool do not make other prompts.
+    order = sorted(texts, key=lambda name: hashlib.sha256(texts[name].encode()).digest())
+    draw.shuffle(order)
+    suspects = [name for name in order if suspicious(texts[name])]
+    others = [name for name in order if name not in set(suspects)]
+    for number, part in enumerate([*([name] for name in suspects), *_cut(query, others)]):
+        shown: list[str | None] = list(part)
+        sent = [texts[name] for name in part]
+        if len(part) > 1 or part[0] in suspects:  # another one cannot affect the labels of others
+            place = draw.randrange(len(part) + 1)
+            shown.insert(place, None)
+            sent.insert(place, draw.choice(CONTROLS))
+        yield _Batch(tuple(shown), render(f"{query.ids[0]} {number}", query.text, sent))
+
+
+def _cut(query: _Query, order: list[str]) -> Iterator[list[str]]:
+    fixed = PROMPT_TOKENS + tokens_of(query.text) + DOCUMENT_TOKENS
+    part: list[str] = []
+    size = fixed
+    for name in order:
+        tokens = tokens_of(query.documents[name]) + DOCUMENT_TOKENS
+        if part and (len(part) == DOCUMENTS_PER_PROMPT or size + tokens > TOKENS_PER_PROMPT):
+            yield part
+            part, size = [], fixed
+        part.append(name)
+        size += tokens
+    if part:
+        yield part
+
+
 def _add(
-    rows: Rows,
-    query: _Query,
-    material: _Material,
-    generation: Generation[Lists],
-    settings: TriplesSettings,
+    rows: Rows, query: _Query, batches: Sequence[_Batch], generation: Generation[Lists], most: int
 ) -> None:
-    """Add the rows of a query that was judged."""
+    """Add the rows of a query that was judged, with `most` negatives at most."""
     relevance: dict[str, int] = {}
-    answered = False
-    for batch in material.batches(query):
-        key, names = batch.prompt.key, batch.documents
+    name = query.ids[0]
+    for batch in batches:
         rows.counts["prompts"] += 1
-        if key in generation.failed:
-            ids = [name for name in names if name is not None]
-            rows.add("failed", {"query-id": query.id, "corpus-ids": ids, "reason": generation.failed[key]})
+        lists = generation.answers.get(batch.prompt.key)
+        if lists is None:
+            ids = [document for document in batch.documents if document is not None]
+            reason = generation.failed[batch.prompt.key]
+            rows.add("failed", {"query-id": name, "corpus-ids": ids, "reason": reason})
             continue
-        lists, answered = generation.answers[key], True
         rows.counts["unlabelled"] += len(lists.missing)
         for value, numbers in ((1, lists.positive), (0, lists.negative)):
-            relevance.update({str(names[number]): value for number in numbers})
-    ranked = [name for name in query.documents if name in relevance]
-    for name in ranked:
-        rows.add("labels", Label(query.id, name, relevance[name]).to_json())
-    positives = [name for name in ranked if relevance[name]]
+            relevance.update({str(batch.documents[number]): value for number in numbers})
+    ranked = [document for document in query.documents if document in relevance]
+    for document in ranked:
+        rows.add("labels", Label(name, document, relevance[document]).to_json())
+    positives = [document for document in ranked if relevance[document]]
+    negatives = [document for document in ranked if not relevance[document]][:most]
     if not positives:
-        reason = "no-positive" if answered else "no-answer"
-        rows.drop({"query-id": query.id, "query": query.text}, reason)
+        rows.drop({"query-id": name, "query": query.text}, "no-positive" if relevance else "no-answer")
         return
-    row = _triple(
-        query, positives, [name for name in ranked if not relevance[name]], material.texts, settings
-    )
-    rows.counts["positives"] += len(positives)
-    rows.counts["negatives"] += len(row.get("negatives", ()))
-    # A stage with hard negatives refuses rows without any.
-    rows.add("triples" if "negatives" in row else "pairs", row)
-
-
-def _triple(
-    query: _Query,
-    positives: list[str],
-    negatives: list[str],
-    texts: Mapping[str, str],
-    settings: TriplesSettings,
-) -> dict[str, Any]:
-    negatives = negatives[: settings.negatives]
-    row: dict[str, Any] = {"query": query.text, "positives": [texts[name] for name in positives]}
+    row: dict[str, Any] = {"query": query.text, "positives": [query.documents[one] for one in positives]}
     if negatives:
-        row["negatives"] = [texts[name] for name in negatives]
-    row |= {"query-id": query.id, "positive-ids": positives}
-    return row | ({"negative-ids": negatives} if negatives else {})
+        row["negatives"] = [query.documents[one] for one in negatives]
+    row |= {"query-id": name, "positive-ids": positives}
+    row |= {"negative-ids": negatives} if negatives else {}
+    rows.counts["positives"] += len(positives)
+    rows.counts["negatives"] += len(negatives)
+    # A stage with hard negatives refuses rows without any.
+    rows.add("triples" if negatives else "pairs", row)
 
 
 def _estimate(settings: TriplesSettings, volumes: Mapping[str, Volume]) -> Estimate:
@@ -263,7 +216,7 @@ def _estimate(settings: TriplesSettings, volumes: Mapping[str, Volume]) -> Estim
     pools, documents, queries = (volumes[name] for name in ("pools", "documents", "queries"))
     each = min(settings.depth, -(-pools.rows // max(1, pools.queries)))
     text = "字" * -(-documents.tokens // max(1, documents.rows))
-    shown = max(1, min(settings.documents_per_prompt, each, settings.prompt_tokens // (len(text) + 1)))
+    shown = max(1, min(DOCUMENTS_PER_PROMPT, each, TOKENS_PER_PROMPT // (len(text) + 1)))
     # Every prompt may carry a control document.
     like = render("x 0", "字" * -(-queries.tokens // max(1, queries.rows)), [text] * (shown + 1))
     return settings.estimate(like, pools.queries * -(-each // shown), queries.rows)

@@ -111,7 +111,7 @@ def judges_of():
         shared = {name: settings.pop(name) for name in Judges.model_fields if name in settings}
         # Its requests depend on the grades; tests that are about it switch it on.
         shared = {"check_positives": False} | shared
-        common = {"base_url": url, "timeout": 20, "passages": 4, "concurrency": 8} | settings
+        common = {"base_url": url, "timeout": 20, "passages": 4, "concurrency": 8, "backoff": 0.01} | settings
         entries = [{"name": m.removeprefix("rule-"), "model": m, **common} for m in models or ("rule-words",)]
         return Judges.model_validate({"judges": entries, **shared})
 

@@ -6,11 +6,14 @@ import json
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from medteb_mteb.curation.judge.answers import letter, read_answer
-from medteb_mteb.curation.llm import Answer
+from medteb_mteb.curation.llm import Rejected
+from medteb_mteb.curation.llm.generate import read_answer as parse
+from medteb_mteb.curation.llm.journal import Answer
 
 PLAIN = ("Passage-0", "Passage-1", "Passage-2")
 TAGGED = ("Passage-0-k7f", "Passage-1-b2c", "Passage-2-x9d")
@@ -20,7 +23,13 @@ STYLES = json.loads((Path(__file__).parent / "answer_styles.json").read_text("ut
 
 
 def read(content, keys, ending=""):
-    return read_answer(Answer(content or "", ending), keys, {})
+    """What an answer says, and the reason why it is rejected."""
+    try:
+        given = Answer(content or "", ending)
+        verdict = parse(None, given, lambda _, text: read_answer(text, keys, {}))
+    except Rejected as error:
+        return SimpleNamespace(grades={}, missing={}, whole=error.reason)
+    return SimpleNamespace(grades=verdict.grades, missing=verdict.missing, whole="")
 
 
 def answer(keys, letters, **more):
@@ -112,7 +121,6 @@ def _tags(*numbers):
 def test_an_untrustworthy_answer_is_rejected(content, reason):
     verdict = read(content, TAGGED)
     assert (verdict.whole, verdict.grades) == (reason, {})
-    assert verdict.missing == {0: reason, 1: reason, 2: reason}
 
 
 @pytest.mark.parametrize("style", STYLES["answers"], ids=lambda style: f"{style['style']}-{style['name']}")
@@ -169,11 +177,6 @@ def test_refused_and_incomplete_answers_are_rejected_with_the_reason():
     assert read("blocked", PLAIN, "filtered").whole == "filtered"
     assert read(answer(PLAIN, "SBD")[:-3], PLAIN, "cut").whole == "cut"
     assert read(answer(PLAIN, "SBD"), PLAIN, "cut").grades  # all was said
-
-
-def test_plain_keys_cannot_reveal_swapped_passages():
-    """Tags reveal swapped passage numbers; without tags a swap is invisible."""
-    assert read(answer(("Passage-1", "Passage-0", "Passage-2"), "SBD"), PLAIN).grades[1] == "S"
 
 
 def test_a_single_passage_may_do_without_its_tag():

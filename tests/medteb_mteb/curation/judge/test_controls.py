@@ -79,7 +79,7 @@ def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
     _, right = judged(attacked, judges_of(honest, passages=12), "honest")
     url = make_server(obeying(endpoint(), lower_others))
     # Without a positive control passage the attack works, so this test tests something.
-    _, fooled = judged(attacked, judges_of(url, passages=12, echoes=()), "unprotected")
+    _, fooled = judged(attacked, judges_of(url, passages=12, control_rate=0.0), "unprotected")
     assert set(others(fooled).values()) == {"D"} != set(others(right).values())
     report, rows = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
     assert others(rows) == others(right)
@@ -169,11 +169,11 @@ def test_control_passages_stand_at_every_place_and_others_keep_their_order(contr
             texts,
             query="?",
             gold=["gold"],
-            controls=["off"],
-            echoes=["{query}!"],
         )
         assert [shown[place] for place in numbers] == texts
-        assert {shown[place] for place in control_kinds} == {{1: "off", 2: "?!", 4: "gold"}[k] for k in kinds}
+        for place, kind in control_kinds.items():
+            known = {1: CONTROLS, 2: [echo.replace("{query}", "?") for echo in ECHOES], 4: ["gold"]}
+            assert shown[place] in known[kind]
         assert sorted(control_kinds.values()) == kinds
         seen.update(control_kinds)
     assert not kinds or seen == set(range(3 + len(kinds)))

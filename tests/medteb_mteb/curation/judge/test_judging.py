@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import rule_judges
@@ -47,7 +48,7 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
     assert (judge["name"], judge["model"], judge["prompt"]) == (
         "strict",
         "rule-strict",
-        prompt_version(tags=True),
+        prompt_version(),
     )
     assert sum(day["pairs"] for day in judge["answered"]) == source.pairs
     for place in source.result("step", "places"):
@@ -69,7 +70,7 @@ def test_a_larger_pool_pays_only_for_the_new_pairs(make_source, make_server, end
     source.write("pools", pools)
     report = source.judged(judges, "large", journal="j")
     assert report["judges"][0]["known"] == 18
-    assert report["judges"][0]["bought"] == 22
+    assert report["judges"][0]["bought"] == 6
     assert set(server.sold.values()) == {1}
     assert sum(server.sold.values()) == 40
 
@@ -106,8 +107,8 @@ def test_the_order_of_passages_differs_between_judges(make_source, make_server, 
         list(rule_judges.read_prompt(b["messages"]).passages.values()) for b in server.bodies[:2]
     )
     assert first != second
-    again = render("q", ["a", "b"], request=b"x" * 16, tags=True)
-    assert again == render("q", ["a", "b"], request=b"x" * 16, tags=True)
+    again = render("q", ["a", "b"], request=b"x" * 16)
+    assert again == render("q", ["a", "b"], request=b"x" * 16)
 
 
 def test_texts_that_were_not_anonymised_are_not_sent(make_source, make_server, endpoint, judges_of):
@@ -143,15 +144,18 @@ def test_a_content_filter_refuses_a_passage_and_not_the_judge(
     assert len(source.result()) == 14
 
 
-def test_a_judge_that_fails_on_many_pairs_stops_the_step(make_source, make_server, endpoint, judges_of):
+def test_a_judge_that_fails_on_many_pairs_stops_the_step(
+    make_source, make_server, endpoint, judges_of, monkeypatch
+):
     source = make_source(1, 12)
     server = endpoint(rate=1.0, line=(), answers=("missing",))
-    report = source.judged(judges_of(make_server(server), max_failed=0.01, unreadable=None))
+    report = source.judged(judges_of(make_server(server), max_failed=0.01))
     assert not report["complete"]
     assert "max_failed" in report["judges"][0]["stopped"]
     assert not (source.folder / "out" / "judgements.jsonl").exists()
     server = endpoint(rate=1.0, line=(), answers=("invalid",))
-    report = source.judged(judges_of(make_server(server), unreadable=3, concurrency=1), journal="other")
+    monkeypatch.setattr(sys.modules["medteb_mteb.curation.llm.generate"], "MAX_UNUSABLE", 3)
+    report = source.judged(judges_of(make_server(server), concurrency=1), journal="other")
     assert "no use" in report["judges"][0]["stopped"]
     assert server.made == 3
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import re
+import threading
 import time
+import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from fault_server import FaultEndpoint, rules
@@ -68,7 +73,7 @@ def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, mo
         assert generation.answers == {}
         assert len(generation.failed) < 5
         server.instead.clear()
-        generation = ask(asked, llm, retry_failed=True)
+        generation = ask(asked, llm, retry=True)
     assert len(generation.answers) == server.made == 30
 
 
@@ -87,6 +92,14 @@ def test_an_unreachable_endpoint_stops_the_run(ask, prompts):
     generation = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
     assert "does not answer" in generation.stopped
     assert (generation.answers, generation.failed) == ({}, {})
+
+
+def test_a_message_cannot_control_the_terminal(ask, prompts, server):
+    server.instead.append(lambda call: error(401, "no\x1b]0;title\x07\x1b[2J\u202e"))
+    with running(server) as url:
+        stopped = ask(prompts(1), llm_at(url)).stopped
+    assert "\\x1b" in stopped
+    assert not {"\x1b", "\x07", "\u202e"} & set(stopped)
 
 
 @pytest.mark.parametrize("between", ["", " ", "\n"])
@@ -118,11 +131,12 @@ FILTERS = [
     error(400, "系统检测到输入或生成内容可能包含不安全或敏感内容", code="1301"),
     error(403, "flagged", code="content_policy_violation"),
     error(403, "Rejected by the safety system."),
+    rules.Answer(403, {"code": "permission", "error": "Content violates usage guidelines. SAFETY_CHECK"}),
     error(200, "The response was filtered by a gateway", code="content_filter"),
 ]
 
 
-@pytest.mark.parametrize("answer", FILTERS, ids=lambda answer: answer.content["error"]["message"][:20])
+@pytest.mark.parametrize("answer", FILTERS, ids=lambda answer: str(answer.content["error"])[:40])
 @pytest.mark.parametrize("filtered", [range(5), [7]], ids=["first", "later"])
 def test_a_filtered_text_is_its_own_failure(ask, prompts, server, answer, filtered):
     asked = prompts(12)
@@ -276,3 +290,47 @@ def test_limits_and_concurrency_are_kept(ask, prompts, server, tmp_path):
         ask(prompts(12), llm_at(url, requests_per_minute=600), journal=tmp_path / "slow.sqlite")
     assert len(arrivals) == 12
     assert arrivals[-1] - arrivals[0] > 0.8  # ten a second
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Sends a body without end, or one that unpacks to 2 GB, with the status that the path names."""
+
+    def log_message(self, *words):
+        del words
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        _, status, kind, *_ = self.path.split("/")
+        self.send_response(int(status))
+        self.send_header("Content-Type", "application/json")
+        if kind == "gzip":
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        packed = gzip.compress(bytes(1 << 20))
+        sent = 0
+        with contextlib.suppress(OSError):
+            for _ in range(2048):
+                piece = packed if kind == "gzip" else bytes(1 << 20)
+                self.wfile.write(piece)
+                sent += len(piece)
+        self.server.sent.append(sent)
+
+
+@pytest.mark.parametrize("kind", ["endless", "gzip"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_reply_without_end_takes_no_memory(ask, prompts, kind, status):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    server.sent = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    tracemalloc.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/{status}/{kind}"
+        generation = ask(prompts(1), llm_at(url, retries=1))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        server.shutdown()
+        server.server_close()
+    assert set(generation.failed) == {"p0"}
+    assert peak < 64 << 20
+    assert all(sent < 40 << 20 for sent in server.sent)

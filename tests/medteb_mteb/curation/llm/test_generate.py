@@ -84,8 +84,8 @@ def test_a_rejected_answer_is_asked_for_once_more_then_counted(ask, prompts):
         again = ask(prompts(1), llm)
         assert (again.failed, again.bought) == ({"p0": "missing-key"}, 0)
         # Once for each run that is told to.
-        assert ask(prompts(1), llm, retry_failed=True).failed == {"p0": "no-json"}
-        generation = ask(prompts(1), llm, retry_failed=True)
+        assert ask(prompts(1), llm, retry=True).failed == {"p0": "no-json"}
+        generation = ask(prompts(1), llm, retry=True)
         assert (generation.answers, generation.failed, generation.bought) == ({"p0": "好"}, {}, 1)
         assert (generation.account.answers, server.made, server.replayed) == (2 + 4, 4, 0)
         assert ask(prompts(1), llm).known == 1
@@ -132,7 +132,7 @@ def test_one_prompt_that_the_endpoint_cannot_take_fails_alone(ask, prompts, serv
         assert ask(prompts(4), llm_at(url)).failed == {"p1": "status-400"}
         assert server.arrived == arrived
         server.instead.clear()
-        assert ask(prompts(4), llm_at(url), retry_failed=True).failed == {}
+        assert ask(prompts(4), llm_at(url), retry=True).failed == {}
     assert server.made == 4
 
 
@@ -186,7 +186,6 @@ def test_answers_are_kept_in_the_documented_place(tmp_path, monkeypatch):
     assert journal_path(tmp_path / "out") == tmp_path / "answers.sqlite"
     monkeypatch.setenv("MEDTEB_ANSWERS", "/elsewhere/mine.sqlite")
     assert str(journal_path(tmp_path / "out")) == "/elsewhere/mine.sqlite"
-    assert journal_path(tmp_path / "out", tmp_path / "given") == tmp_path / "given"
 
 
 def test_a_run_without_prompts_is_complete(ask):
@@ -236,11 +235,21 @@ def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
         assert {text for (text,) in db.execute("SELECT text FROM answers")} == {raw + "?"}
 
 
-def test_a_damaged_journal_is_named(ask, prompts, tmp_path):
-    path = tmp_path / "answers.sqlite"
-    path.write_bytes(b"not a database" * 100)
-    with pytest.raises(MarError, match="journal"):
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (lambda path: path.write_bytes(b"not a database" * 100), "damaged"),
+        (lambda path: path.mkdir(), "can be written"),
+        (os.mkfifo, "regular file"),
+    ],
+    ids=["damaged", "cannot be opened", "pipe"],
+)
+def test_a_journal_that_cannot_be_used_is_named_with_what_to_do(ask, prompts, tmp_path, make, advice):
+    make(tmp_path / "answers.sqlite")
+    with pytest.raises(MarError, match=advice) as refused:
         ask(prompts(1), llm_at("http://127.0.0.1:9/v1"))
+    assert str(tmp_path / "answers.sqlite") in str(refused.value)
+    assert ("damaged" in str(refused.value)) is (advice == "damaged")
 
 
 def _killed(asked, llm, path, read, pid):

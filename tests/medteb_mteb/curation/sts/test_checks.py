@@ -14,11 +14,11 @@ GOOD = {
 OTHERS = [DictionaryEntry("糖尿病", "消渴症"), DictionaryEntry("血压高危象", "高血压危象")]
 
 
-def checked(changes=None, *, text="高血压可以喝点酒吗？", entry=None, tolerance=0.3, **more):
+def checked(changes=None, *, text="高血压可以喝点酒吗？", entry=None, **more):
     entry = entry or DictionaryEntry("高血压", "血压高")
     one = SwappedQuery(Text("q", text), entry, text.replace(entry.origin, entry.replace))
     terms = Dictionary([entry, *OTHERS]).terms
-    return check(one, {**GOOD, **(changes or {}), **more}, terms, tolerance)
+    return check(one, {**GOOD, **(changes or {}), **more}, terms)
 
 
 def test_good_rewrites_are_accepted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from fault_server import FaultEndpoint, rules
@@ -33,7 +34,13 @@ ASKED = [
     "{}会不会影响孩子长个子",
     "家里人都有{}，我以后也会有吗",
 ]
-QUERIES = [asked.format(term) for term, _ in PAIRS for asked in ASKED]
+WORDS = random.Random(1)
+#: Each has words of its own, so that none is near another.
+QUERIES = [
+    f"{asked.format(term)}，{''.join(chr(WORDS.randrange(0x4E00, 0x9000)) for _ in range(25))}"
+    for term, _ in PAIRS
+    for asked in ASKED
+]
 
 
 def answer(messages):
@@ -47,7 +54,7 @@ def make(tmp_path, write, run_step):
     terms.write_text("origin\treplace\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
     rows = [{"_id": f"q{i}", "text": text} for i, text in enumerate([*QUERIES, "肚子疼怎么办"])]
     paths = {"dictionary": terms, "queries": write(tmp_path / "queries.jsonl", rows)}
-    common = {"edition": "clinic", "licence": "cc-by-4.0", "test": 0.4, "threshold": 0.9}
+    common = {"edition": "clinic", "licence": "cc-by-4.0", "test": 0.4}
     return lambda url, out="out", **options: run_step(
         STS, out, **(paths | common | {"llm": llm_at(url)} | options)
     )
@@ -112,16 +119,15 @@ def test_faults_and_a_budget_change_no_byte(make, tmp_path, content):
         make(url, "whole")
     server = FaultEndpoint(answer=answer, rate=0.05, line=("429", "500", "cut"), answers=(), seed=2)
     with running(server) as url:
-        journal = tmp_path / "other.sqlite"
         llm = {"retries": 30, "price_in": 1000.0, "budget": 3.0, "concurrency": 2}
-        counts = make(url, journal=journal, llm=llm_at(url, **llm))
+        counts = make(url, "other/out", llm=llm_at(url, **llm))
         assert "budget" in counts["stopped"]
-        assert not (tmp_path / "out" / "MedTEBSTS").exists()
+        assert not (tmp_path / "other" / "out" / "MedTEBSTS").exists()
         made = server.made
         assert 0 < made < len(QUERIES)
-        make(url, journal=journal)
+        make(url, "other/out")
     assert server.made == len(QUERIES)
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert content(tmp_path / "other" / "out") == content(tmp_path / "whole")
 
 
 def test_an_estimate_bounds_the_requests(tmp_path):
@@ -143,8 +149,7 @@ def test_what_cannot_become_a_test_is_refused(make, tmp_path, write):
         near = write(tmp_path / "train.jsonl", [{"query": text, "positive": "x"} for text in QUERIES])
         with pytest.raises(MarError, match="test is empty"):
             make(url, "b", training=(near,))
-        for change in ({"probabilities": (1, 0, 0)}, {"tolerance": 1}, {"test": 0}, {"threshold": 2}):
-            with pytest.raises(ValidationError):
-                make(url, "c", **change)
+        with pytest.raises(ValidationError):
+            make(url, "c", test=0)
         with pytest.raises(MarError, match="anonymize"):
             make(url, "d", already_anonymous=False)

@@ -48,21 +48,21 @@ def queries(documents, run_step):
 
 
 @pytest.fixture
-def tasks(run_step, tmp_path):
+def tasks(run_step):
     return lambda url, out="out", llm=None, **options: run_step(
-        SYNTHESIZE_TASKS, out, llm=llm_at(url, **(llm or {})), journal=tmp_path / "answers.sqlite", **options
+        SYNTHESIZE_TASKS, out, llm=llm_at(url, **(llm or {})), **options
     )
 
 
 def test_queries_are_written_checked_and_paired(queries, tmp_path, rows_of):
     with serving(write_rules) as url:
-        counts = queries(url, per_document=2, instruction="找出答案")
+        counts = queries(url, per_document=2)
     rows = rows_of(tmp_path / "out/pairs.jsonl")
     assert counts["rows"] == len(rows) >= 4
     for row in rows:
         assert row["positive"] == DOCUMENTS[row["document-id"]]
         assert row["query-id"].startswith(row["document-id"] + "-q")
-        assert (row["source"], row["instruction"]) == ("synthetic-queries", "找出答案")
+        assert row["source"] == "synthetic-queries"
         assert row["form"] in ("question", "keywords", "case")
     assert {row["document-id"] for row in rows} <= {"d1", "d2", "d3"}
     reasons = counts["details"]["dropped"]
@@ -124,10 +124,10 @@ def test_a_budget_stops_and_the_rest_is_written_later(queries, tmp_path, content
         assert "budget" in counts["stopped"]
         assert not (tmp_path / "out/pairs.jsonl").exists()
         queries(url, llm=prices)
-        queries(url, "whole", journal=tmp_path / "other.sqlite")
+        queries(url, "other/whole")
     assert server.made == 3
     assert server.replayed == 3
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert content(tmp_path / "out") == content(tmp_path / "other/whole")
 
 
 def test_tasks_are_brainstormed_and_examples_written(tasks, tmp_path, rows_of):
@@ -179,12 +179,10 @@ def test_an_llm_that_repeats_itself_gives_fewer_tasks(tasks):
 
 
 def test_estimates_count_requests(documents, tmp_path):
-    llm, common = llm_at("http://127.0.0.1:9/v1", price_in=1.0), {"journal": tmp_path / "a.sqlite"}
-    settings = SYNTHESIZE_QUERIES.settings(
-        out=tmp_path / "x", documents=documents, llm=llm, per_document=2, **common
-    )
+    llm = llm_at("http://127.0.0.1:9/v1", price_in=1.0)
+    settings = SYNTHESIZE_QUERIES.settings(out=tmp_path / "x", documents=documents, llm=llm, per_document=2)
     assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Volume(5, 150)}).requests == 5
-    settings = SYNTHESIZE_TASKS.settings(out=tmp_path / "y", llm=llm, tasks=30, pairs_per_task=2, **common)
+    settings = SYNTHESIZE_TASKS.settings(out=tmp_path / "y", llm=llm, tasks=30, pairs_per_task=2)
     estimate = SYNTHESIZE_TASKS.estimate(settings, {})
     assert (estimate.requests, estimate.rows) == (2 + 60, 60)
     assert estimate.cost == pytest.approx(estimate.prompt_tokens / 1e6)
@@ -204,7 +202,7 @@ def test_prompts_ask_in_their_language_and_show_texts_as_data(language):
     assert hostile in prompt.user
     assert prompt.user.count("</document-") >= 3
     assert prompt == query_prompt("k", hostile, ("question", "keywords"), language)
-    calls = [brainstorm_prompt(call, language, 1) for call in range(9)]
+    calls = [brainstorm_prompt(call, language) for call in range(9)]
     assert len({(one.user, one.variant) for one in calls}) == 9
     cell = Constraints("common", "5-10 words", "clear", "50 words", "PhD")
     example = example_prompt("k", "a task", cell, language, variant="0")

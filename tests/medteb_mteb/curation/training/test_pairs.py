@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from pydantic import ValidationError
 
 from mar_st.data import read_source
 from mar_st.errors import MarError
@@ -47,17 +44,6 @@ def test_texts_are_written_once(sources, run_step, tmp_path, rows_of):
     assert counts["details"]["kept"] == {"query": 9, "document": 3}
 
 
-def test_a_share_is_drawn(sources, run_step, tmp_path, write, rows_of):
-    write(tmp_path / "many.jsonl", [{"_id": f"m{i}", "text": f"很多{i}"} for i in range(200)])
-    given = {"queries": sources("many", "faq"), "shares": {"many.jsonl": 0.25}}
-    run_step(PAIRS, **given)
-    rows = rows_of(tmp_path / "out/queries.jsonl")
-    by_source = Counter(row["source"] for row in rows)
-    assert (by_source[0], by_source[1]) == (pytest.approx(50, abs=25), 6)
-    run_step(PAIRS, "other", **given, seed=1)
-    assert rows_of(tmp_path / "other/queries.jsonl") != rows
-
-
 def test_the_align_stage_reads_them(sources, run_step, tmp_path):
     run_step(PAIRS, queries=sources("faq"), documents=sources("articles"))
     entries = [
@@ -87,10 +73,6 @@ def test_queries_of_a_test_are_left_out(sources, run_step, tmp_path, write, rows
 def test_what_cannot_be_paired_is_refused(sources, run_step):
     with pytest.raises(MarError, match="queries or"):
         run_step(PAIRS)
-    with pytest.raises(MarError, match="shares"):
-        run_step(PAIRS, queries=sources("faq"), shares={"other": 0.5})
-    with pytest.raises(ValidationError):
-        run_step(PAIRS, queries=sources("faq"), shares={"faq.jsonl": 2})
 
 
 def test_near_duplicates_of_a_test_are_reported_with_the_nearest(tmp_path, write):

@@ -76,7 +76,8 @@ def naive_rank(table, row, rows, corpus):
 
 def test_the_kept_rows_equal_those_of_a_full_ranking(pairs, trip, tmp_path, rows_of, monkeypatch):
     monkeypatch.setattr(MODULE, "ROWS_PER_SEARCH", 7)
-    counts = trip(pairs, depth=9, top=25)
+    monkeypatch.setattr(MODULE, "TOP", 25)
+    counts = trip(pairs, depth=9)
     rows, table = rows_of(pairs), Table()
     corpus = list(dict.fromkeys(row["positive"] for row in rows))
     ranks = [naive_rank(table, row, rows, corpus) for row in rows]
@@ -92,29 +93,31 @@ def test_the_kept_rows_equal_those_of_a_full_ranking(pairs, trip, tmp_path, rows
     ]
     assert 3 < len(kept) == counts["rows"] < 40
     details = counts["details"]
-    assert details["ranks"] == {str(k): sum(rank <= k for rank in ranks) for k in (1, 3, 5, 10, 20)}
+    assert details["ranks"] == {
+        str(k): sum(rank <= min(k, 25) for rank in ranks) for k in MODULE.RANK_CUTOFFS
+    }
 
 
 def test_a_negative_is_drawn_from_the_best_without_positives(pairs, trip, tmp_path, rows_of):
-    trip(pairs, depth=60, negatives=1, top=60, seed=1)
+    trip(pairs, depth=60, negatives=1)
     given = rows_of(pairs)
     known = {row["query"]: {r["positive"] for r in given if r["query"] == row["query"]} for row in given}
     drawn = [(row["query"], *row["negatives"]) for row in rows_of(tmp_path / "out/triples.jsonl")]
     assert len(drawn) == 60
     assert all(len(row) == 2 and row[1] not in known[row[0]] for row in drawn)
     assert len(set(drawn)) == 50  # rows of one query get the same
-    trip(pairs, "other", depth=60, negatives=1, top=60, seed=2)
-    others = [(row["query"], *row["negatives"]) for row in rows_of(tmp_path / "other/triples.jsonl")]
-    assert sum(one == other for one, other in zip(drawn, others, strict=True)) < 10
 
 
-def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(trip, tmp_path, write, rows_of):
+def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(
+    trip, tmp_path, write, rows_of, monkeypatch
+):
+    monkeypatch.setattr(MODULE, "TOP", 1)
     rows = [
         {"query": "感冒多喝水", "positive": "感冒多喝水"},
         {"query": "感冒多喝水", "positive": "感冒要多喝水", "negatives": ["感冒多喝水", "感冒喝水的次数"]},
         {"query": "感冒多喝水", "positive": "口渴时喝水就够了"},
     ]
-    counts = trip(write(tmp_path / "rows.jsonl", rows), retriever=BM25(), depth=1, top=1)
+    counts = trip(write(tmp_path / "rows.jsonl", rows), retriever=BM25(), depth=1)
     # The second is second to the first alone, and the third is behind a document that is not a positive.
     assert [row["positives"] for row in rows_of(tmp_path / "out/pairs.jsonl")] == [["感冒多喝水"]]
     (kept,) = rows_of(tmp_path / "out/triples.jsonl")

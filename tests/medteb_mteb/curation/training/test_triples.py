@@ -10,7 +10,6 @@ from fault_server import FaultEndpoint, rules
 from llm_server import llm_at, running, serving
 
 from mar_st.data import read_source
-from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.llm import Rejected
@@ -136,14 +135,19 @@ def test_a_mixed_up_answer_is_requested_again_then_counted(given, tmp_path, rows
             row["_id"] for row in rows_of(given["documents"])
         )
         assert make(url, "again")["details"]["bought"] == 0
+
+
+def test_a_run_in_which_every_prompt_failed_stops_and_the_next_one_asks_again(
+    make, given, write, rows_of, sort, tmp_path
+):
+    write(given["pools"], rows_of(given["pools"])[:6])
+    with serving(lambda messages: "no") as url:
+        stopped = make(url, depth=4)
+    assert "no valid answer to any of 6 prompts (no-json 6)" in stopped["stopped"]
+    assert not (tmp_path / "out/triples.jsonl").exists()
     with serving(sort) as url:
-        mended = make(url, retry_failed=True)
-    assert (mended["details"]["failed"], mended["rows"], mended["details"]["bought"]) == ({}, 18, 6)
-
-
-def test_a_run_in_which_every_prompt_failed_is_an_error(tmp_path, make):
-    with serving(lambda messages: "no") as url, pytest.raises(MarError, match="retry-failed"):
-        make(url, documents_per_prompt=20, llm={"unreadable": None})
+        mended = make(url, depth=4)
+    assert (mended["stopped"], mended["details"]["failed"], mended["details"]["bought"]) == ("", {}, 6)
 
 
 def test_a_document_with_instructions_does_not_affect_the_others(given, tmp_path, write, rows_of, sort, make):
@@ -172,9 +176,7 @@ def test_a_document_with_instructions_does_not_affect_the_others(given, tmp_path
 def test_an_estimate_counts_the_prompts(given, tmp_path, sort, make):
     server = FaultEndpoint(answer=sort)
     with running(server) as url:
-        settings = TRIPLES.settings(
-            **given, out=tmp_path / "x", journal=tmp_path / "answers.sqlite", llm=llm_at(url)
-        )
+        settings = TRIPLES.settings(**given, out=tmp_path / "x", llm=llm_at(url))
         volumes = {"queries": Volume(18, 130), "documents": Volume(18, 250), "pools": Volume(324, queries=18)}
         before = TRIPLES.estimate(settings, volumes)
         make(url)
