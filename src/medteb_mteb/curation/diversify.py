@@ -6,6 +6,7 @@ vectors of the index have a cosine above the threshold with it; else it is kept 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processor
+from mar_st.model.names import model_source
 from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.step import Counts, Model, Runtime, Step
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import torch
+
+    from mar_st.teachers import ModelTeacher, TeacherStore
 
 __all__ = ["DIVERSIFY", "THRESHOLDS", "DiversifySettings", "DynamicIndexFilter", "diversify"]
 
@@ -213,21 +217,24 @@ class _Diversify:
 
     name = "diversify"
 
-    def __init__(self, built: DynamicIndexFilter, encode: Callable[[Sequence[str]], np.ndarray]) -> None:
-        self.built, self.encode = built, encode
+    def __init__(
+        self, threshold: float, seed_size: int, encode: Callable[[Sequence[str]], np.ndarray]
+    ) -> None:
+        self.encode = encode
+        self.built = cache(lambda: DynamicIndexFilter(threshold, seed_size=seed_size))  # it needs torch
         self._ids: list[str] = []
 
     def restore(self, kept: Sequence[Text]) -> None:
         """Put texts that an earlier run kept back into the index."""
         if kept:
-            self.built.add(_unit(self.encode([text.full for text in kept])))
+            self.built().add(_unit(self.encode([text.full for text in kept])))
             self._ids.extend(text.id for text in kept)
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text | Dropped]:
         """Decide about the texts of the next shard."""
         if not texts:
             return
-        decisions = self.built.feed(self.encode([text.full for text in texts]))
+        decisions = self.built().feed(self.encode([text.full for text in texts]))
         self._ids.extend(text.id for text, kept in zip(texts, decisions.kept, strict=True) if kept)
         for text, kept, neighbour, similarity in zip(texts, *decisions, strict=True):
             yield (
@@ -254,21 +261,24 @@ class DiversifySettings(TextsSettings):
 
 def _run(settings: DiversifySettings) -> Counts:
     """Drop texts that say the same as earlier texts, by their vectors."""
-    from mar_st.model.names import model_source  # lazy: torch
-    from mar_st.model.opening import open_model  # lazy: torch
-    from mar_st.teachers import ModelTeacher, TeacherStore, store_root  # lazy: torch
+    source = model_source(settings.model)
 
-    store = TeacherStore(store_root(settings.out))
-    model = open_model(model_source(settings.model))
-    teacher = ModelTeacher.of_model(model, store, batch_size=settings.batch_size)
-    side: Literal["query", "document"] = "query" if settings.kind == "queries" else "document"
+    @cache
+    def opened() -> tuple[TeacherStore, ModelTeacher]:  # once the texts are checked
+        from mar_st.model.opening import open_model  # lazy: torch
+        from mar_st.teachers import ModelTeacher, TeacherStore, store_root  # lazy: torch
+
+        store = TeacherStore(store_root(settings.out))
+        return store, ModelTeacher.of_model(open_model(source), store, batch_size=settings.batch_size)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        return np.asarray(store.vectors(teacher, texts, side)[:])
+        store, teacher = opened()
+        return np.asarray(
+            store.vectors(teacher, texts, "query" if settings.kind == "queries" else "document")[:]
+        )
 
     threshold = THRESHOLDS[settings.kind] if settings.threshold is None else settings.threshold
-    built = DynamicIndexFilter(threshold, seed_size=settings.seed_size)
-    return run_step(_Diversify(built, encode), settings)
+    return run_step(_Diversify(threshold, settings.seed_size, encode), settings)
 
 
 DIVERSIFY = Step("diversify", DiversifySettings, _run, "texts")

@@ -62,15 +62,16 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     count from 1 over the documents except other positives of the query and the query itself.
     """
     from mar_st.data import read_source  # lazy: transformers
-    from mar_st.mining.miner import Miner  # lazy: torch
-    from mar_st.mining.rules import Rules  # lazy: torch
-    from mar_st.recipes.schema import Data  # lazy: torch
+    from mar_st.recipes.schema import Data  # lazy: pydantic
 
     # A prompt would conflict with the rows' instructions, and a template would change them.
     entry = Data(name="pairs", path=str(settings.pairs), prompt="", instruction="{instruction}")
     triples = list(read_source(entry, 0).triples)
     corpus = None if settings.documents is None else [text.full for text in read_texts(settings.documents)]
     leaks = settings.held_out().leaks([triple.query for triple in triples])
+    from mar_st.mining.miner import Miner  # lazy: torch, which is not needed to refuse rows
+    from mar_st.mining.rules import Rules  # lazy: torch
+
     retriever = open_retriever(settings.retriever, settings)
     rules = Rules(num_negatives=settings.negatives, top=TOP, fill=False, consistent=settings.depth, seed=SEED)
     miner = Miner([retriever], triples, corpus, rules=rules)
