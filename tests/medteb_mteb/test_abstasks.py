@@ -89,14 +89,16 @@ def evaluate(model, folder, predictions):
 
 
 def pairs(folder, name, rows):
-    (folder / name).write_text("\n".join(["query-id\tcorpus-id", *("\t".join(row) for row in rows)]) + "\n")
+    (folder / name).write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *("\t".join(row) for row in rows)]) + "\n"
+    )
 
 
 def test_results_carry_the_measures_where_negatives_are_known(encoder, make_folder, tmp_path):
     folder = make_folder("Retrieval")
     scores, _ = evaluate(encoder, folder, tmp_path / "a")
     assert "judged_at_10" not in scores
-    pairs(folder, "judged_negatives.tsv", [("q1", "d2"), ("q2", "d1"), ("q3", "d5")])
+    pairs(folder, "labels.tsv", [("q1", "d2", "0"), ("q2", "d1", "0"), ("q3", "d5", "0")])
     scores, run = evaluate(encoder, folder, tmp_path / "b")
     data = read_folder(folder).retrieval
     mean = means(score_queries(data.qrels, data.judged, run).values())
@@ -114,7 +116,7 @@ def test_a_disputed_document_does_not_count_as_wrong(encoder, make_folder, tmp_p
     qrels = read_folder(folder).retrieval.qrels
     # Whatever is ranked first and is not relevant: judges do not agree on it.
     wrong = {q: next(d for d in scores if d not in qrels[q]) for q, scores in run.items() if len(scores) > 1}
-    pairs(folder, "disputed.tsv", list(wrong.items()))
+    pairs(folder, "disputed.tsv", [(query, document, "") for query, document in wrong.items()])
     after, cut = evaluate(model, folder, tmp_path / "b")
     assert cut == {q: {d: s for d, s in scores.items() if d != wrong.get(q)} for q, scores in run.items()}
     assert after["ndcg_at_10"] >= before["ndcg_at_10"]

@@ -242,15 +242,16 @@ def test_queries_of_another_split_are_left_out(make_folder):
 def test_judged_pairs_are_negatives_or_disputed(make_folder):
     folder = make_folder("Retrieval")
     pairs = "query-id\tcorpus-id"
-    (folder / "judged_negatives.tsv").write_text(f"{pairs}\nq1\td2\nq1\tgone\n")
-    (folder / "labels.tsv").write_text(f"{pairs}\tscore\nq1\td3\t0\nq1\td1\t0\nq1\td4\t-1\n")
+    (folder / "labels.tsv").write_text(
+        f"{pairs}\tscore\nq1\td2\t0\nq1\tgone\t0\nq1\td3\t0\nq1\td1\t0\nq1\td4\t-1\n"
+    )
     (folder / "grades.tsv").write_text(f"{pairs}\tgrade\nq2\td5\tC\nq2\td2\tS\n")
     (folder / "disputed.tsv").write_text(f"{pairs}\nq1\td5\nq1\td2\n")
     judged = read_folder(folder).retrieval.judged
     assert judged.negatives == {"q1": {"d2", "d3"}, "q2": {"d5"}}
     assert judged.disputed == {"q1": {"d5"}}  # d2 was decided
     assert (judged.contradictions, judged.dangling) == (1, 1)
-    assert judged.sources == ("judged_negatives.tsv", "labels.tsv", "grades.tsv", "disputed.tsv")
+    assert judged.sources == ("labels.tsv", "grades.tsv", "disputed.tsv")
 
 
 def test_settings_of_the_card_reach_the_metadata(make_folder):

@@ -297,7 +297,7 @@ def _judged(files: list[Path], problems: Problems, qrels: Qrels, queries: Texts,
     """Return the judged negatives and the disputed pairs of a retrieval folder.
 
     Negatives are the qrels' zeros (as for `trec_eval`, a grade below 0 means in the pool and not judged), the
-    pairs of `judged_negatives.tsv`, the zeros of `labels.tsv` and the letters below A of `grades.tsv`.
+    zeros of `labels.tsv` and the letters below A of `grades.tsv`.
     """
     negatives = {q: {d for d, score in row.items() if score == 0} for q, row in qrels.items()}
     disputed: dict[str, set[str]] = {}

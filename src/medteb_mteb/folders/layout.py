@@ -55,7 +55,7 @@ BM25, HYBRID = "bm25", "reranking_hybrid"
 #: Pairs that the judges do not agree on.
 DISPUTED = "disputed.tsv"
 #: Files beside the tables that list judged pairs, and the column that says more about a pair.
-JUDGED_COLUMNS = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
+JUDGED_COLUMNS = {"labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
 #: Settings that change scores: a manifest pins them.
 PINNED_SETTINGS = ("type", "prompt", "main_score", "ignore_identical_ids")
 _EXPECTED = (

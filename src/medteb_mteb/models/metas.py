@@ -1,4 +1,4 @@
-"""The models this package adds to mteb: MAR in several sizes, BM25, MedTE, and variants of BMRetriever.
+"""The models this package adds to mteb: MAR in several sizes, BM25, and MedTE.
 
 Names under `medteb/` belong to this package only. They are resolved on this machine and never looked up on
 the Hub, where anyone could take them.
@@ -10,13 +10,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mteb.models import ModelMeta
-from mteb.models.model_implementations.bmretriever_models import (
-    BMRETRIEVER_CITATION,
-    BMRetriever_1B,
-    BMRetriever_2B,
-    BMRetriever_7B,
-    BMRetriever_410M,
-)
 
 from mar_st.errors import MarError
 from mar_st.files import one_line
@@ -32,7 +25,7 @@ from mar_st.model.names import (
     trained_folder,
 )
 from medteb_mteb.models.bm25 import BM25Model
-from medteb_mteb.models.encoders import MAX_TOKENS, MAREncoder, PaperBMRetriever, load_medte
+from medteb_mteb.models.encoders import MAX_TOKENS, MAREncoder, load_medte
 from medteb_mteb.models.local import (
     LocalModelMeta,
     ModelError,
@@ -58,7 +51,7 @@ PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
 BM25S = "https://github.com/xhluca/bm25s"
 _MEDTEB_TASKS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
 _CMEDQA_TASKS = ("CMedQAv1-reranking", "CMedQAv2-reranking")
-#: Tasks whose answers are MedQuAD's, on which MedTE (its ten sources) and BMRetriever (Table 9) were trained.
+#: Tasks whose answers are MedQuAD's, one of MedTE's ten sources.
 _MEDQUAD_TASKS = ("MedicalQARetrieval", "MedQuADLiveQARetrieval", "retrieval_medquad_dataset")
 #: Tasks of English MedTEB whose source is one of MedTE's. Its authors dropped pairs whose second text is in
 #: the benchmark word for word; first texts, and texts with small changes, may remain.
@@ -219,24 +212,6 @@ def _bm25_meta(tokeniser: str, language: str = "zho-Hans") -> LocalModelMeta:
     )
 
 
-def _dot_variant(theirs: ModelMeta) -> ModelMeta:
-    """Return a variant of BMRetriever that is scored as its paper does; mteb's entries are not."""
-    size = str(theirs.name).rpartition("-")[2].lower()
-    return theirs.model_copy(
-        update={
-            "loader": PaperBMRetriever,
-            "loader_kwargs": {"hub": theirs.name},
-            "name": f"medteb/bmretriever-{size}-dot",
-            "similarity_fn_name": "dot",
-            "training_datasets": {*(theirs.training_datasets or ()), "HotpotQA", *_MEDQUAD_TASKS},
-            "max_tokens": MAX_TOKENS,
-            "adapted_from": theirs.name,
-            "reference": "https://aclanthology.org/2024.emnlp-main.1241/",
-            "citation": BMRETRIEVER_CITATION,
-        }
-    )
-
-
 _MEDTE = ModelMeta(
     loader=load_medte,
     name="MohammadKhodadad/MedTE-cl15-step-8000",
@@ -279,7 +254,6 @@ MODELS: tuple[ModelMeta, ...] = (
     _bm25_meta("char-bigram"),
     _bm25_meta("english", "eng-Latn"),
     _MEDTE,
-    *map(_dot_variant, (BMRetriever_410M, BMRetriever_1B, BMRetriever_2B, BMRetriever_7B)),
 )
 ALIASES: Mapping[str, str] = {
     str(meta.name).split("/")[1]: str(meta.name) for meta in MODELS if str(meta.name).startswith("medteb/")

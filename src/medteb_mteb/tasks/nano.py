@@ -16,24 +16,25 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import mteb
 from datasets import Dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from mar_st.data import read_rows
+from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_number, as_text
 from medteb_mteb.abstasks import LocalTask, copy_of
 from medteb_mteb.editions import sha256_of
-from medteb_mteb.folders import FolderError, Problems, table_rows, task_from_folder
+from medteb_mteb.folders import FolderError, Problems, task_from_folder
 from medteb_mteb.folders.layout import BM25, HYBRID, config_files, config_names, is_nano, splits_of
 from medteb_mteb.measures import ranked
 from medteb_mteb.tasks.public import UNPINNED
 from medteb_mteb.tasks.tables import make_task, metadata, table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mar_st.data import Row
     from medteb_mteb.folders import TaskFolder
@@ -53,6 +54,7 @@ __all__ = [
     "tasks_from_folders",
 ]
 
+T = TypeVar("T")
 TABLES = ("corpus", "queries", "qrels")
 #: Name of the published dense candidate list, and the length of a hybrid list before its safeguard.
 DENSE = "harrier_oss_v1_270m"
@@ -89,64 +91,56 @@ def read_split(source: Path | str, split: str, lists: Iterable[str], revision: s
         revision: Revision on the Hub; empty for a folder.
 
     Raises:
-        FolderError: A table is missing, a row is unusable, or the split violates the rules of `check_split`.
+        MarError: A table is missing, a row is unusable, or the split violates the rules of `check_split`.
     """
-    folder, problems = Path(source), Problems(Path(source))
+    folder = Path(source)
 
-    def rows(name: str, *columns: str) -> Iterator[Row]:
+    def table(name: str, make: Callable[[Row], tuple[str, T]]) -> list[tuple[str, T]]:
+        files: list[Path] | list[str] = config_files(folder, name, split)
         if revision:
-            return read_rows(f"hub:{source}@{revision}:{name}:{split}")
-        files = config_files(folder, name, split)
+            files = [f"hub:{source}@{revision}:{name}:{split}"]
         if not files:
             there = ", ".join(splits_of(folder)) or "none"
             message = f"no {name} for split {split!r}; expected {name}/{split}.parquet. Splits: {there}"
             raise FolderError(folder, [message])
-        return table_rows(files, problems, columns)
+        return [made for file in files for made in read_rows(file, make)]
 
-    data = NanoData(
-        split,
-        _texts("corpus", rows("corpus", "_id", "text"), problems),
-        _texts("queries", rows("queries", "_id", "text"), problems),
-        _positives(rows("qrels", "query-id", "corpus-id"), problems),
-        {name: _candidates(name, rows(name, "query-id", "corpus-ids"), problems) for name in lists},
-    )
-    problems.raise_if_any()
+    def by_id(name: str, make: Callable[[Row], tuple[str, T]]) -> dict[str, T]:
+        rows = table(name, make)
+        if len(dict(rows)) < len(rows):
+            raise FolderError(folder, [f"{name} of split {split!r}: an id has two rows"])
+        return dict(rows)
+
+    qrels: dict[str, list[str]] = {}
+    for query, document in table("qrels", _pair):
+        qrels.setdefault(query, []).extend(document)
+    candidates = {name: by_id(name, _candidates) for name in lists}
+    data = NanoData(split, by_id("corpus", _text), by_id("queries", _text), qrels, candidates)
     check_split(data, folder)
     return data
 
 
-def _texts(name: str, rows: Iterator[Row], problems: Problems) -> dict[str, str]:
-    by_id: dict[str, str] = {}
-    for place, values in rows:
-        key, text = as_id(values["_id"]), as_text(values["text"])
-        if key is None or text is None or key in by_id:
-            problems.add(place, name, "expected _id and text, and every _id once")
-        else:
-            by_id[key] = text
-    return by_id
+def _text(row: Row) -> tuple[str, str]:
+    key, text = as_id(row.values.get("_id")), as_text(row.values.get("text"))
+    if key is None or text is None:
+        raise MarError("expected _id and text")
+    return key, text
 
 
-def _positives(rows: Iterator[Row], problems: Problems) -> dict[str, list[str]]:
-    qrels: dict[str, list[str]] = {}
-    for place, values in rows:
-        query, document = as_id(values["query-id"]), as_id(values["corpus-id"])
-        if query is None or document is None:
-            problems.add(place, "qrels", "expected query-id and corpus-id")
-        elif (as_number(values.get("score", 1)) or 0) > 0:
-            qrels.setdefault(query, []).append(document)
-    return qrels
+def _pair(row: Row) -> tuple[str, list[str]]:
+    """Return a query and the document of a row of qrels; no document if it is not relevant."""
+    query, document = as_id(row.values.get("query-id")), as_id(row.values.get("corpus-id"))
+    if query is None or document is None:
+        raise MarError("expected query-id and corpus-id")
+    return query, [document] if (as_number(row.values.get("score", 1)) or 0) > 0 else []
 
 
-def _candidates(name: str, rows: Iterator[Row], problems: Problems) -> dict[str, list[str]]:
-    by_query: dict[str, list[str]] = {}
-    for place, values in rows:
-        query, given = as_id(values["query-id"]), values["corpus-ids"]
-        ids = [as_id(one) for one in given] if isinstance(given, list) else [None]
-        if query is None or query in by_query or None in ids:
-            problems.add(place, name, "expected one row per query with query-id and corpus-ids")
-        else:
-            by_query[query] = [one for one in ids if one is not None]
-    return by_query
+def _candidates(row: Row) -> tuple[str, list[str]]:
+    query, given = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
+    ids = [one for one in map(as_id, given) if one is not None] if isinstance(given, list) else []
+    if query is None or not isinstance(given, list) or len(ids) < len(given):
+        raise MarError("expected query-id and corpus-ids, a list of ids")
+    return query, ids
 
 
 def check_split(data: NanoData, folder: Path) -> None:

@@ -49,7 +49,7 @@ def holes(material: Material) -> Finding:
     if not known:
         reason = (
             "the data list no judged negatives, so unjudged documents cannot be told from wrong ones; "
-            "add them to the qrels with grade 0, or as judged_negatives.tsv"
+            "add them to the qrels with grade 0, or as labels.tsv"
         )
         return Finding(title, "not known", reason, table=table)
     if not judged:

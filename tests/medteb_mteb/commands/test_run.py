@@ -132,7 +132,7 @@ def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
     medteb, make_folder, encoder_folder, tmp_path
 ):
     folder = make_folder("Retrieval")
-    (folder / "judged_negatives.tsv").write_text("query-id\tcorpus-id\nq1\td2\n")
+    (folder / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t0\n")
     args = (
         "run",
         "--data",

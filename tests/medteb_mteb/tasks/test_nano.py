@@ -6,7 +6,7 @@ import mteb
 import pytest
 from tests.medteb_mteb.tasks.nano_sets import tables, write_set, write_split
 
-from medteb_mteb.folders import FolderError
+from mar_st.errors import MarError
 from medteb_mteb.tasks.nano import BM25, DENSE, HYBRID, nano_scores, nano_tasks_from_folder, read_split
 from medteb_mteb.tasks.tables import table
 
@@ -94,16 +94,16 @@ def test_a_split_that_breaks_a_rule_is_refused(tmp_path, breaking):
                for name, columns in tables().items()}  # fmt: skip
     breaking(content)
     write_split(tmp_path / "Set", "one", content)
-    with pytest.raises(FolderError):
+    with pytest.raises(MarError):
         read_split(tmp_path / "Set", "one", [BM25, DENSE, HYBRID])
 
 
 def test_folders_without_the_layout_are_refused(tmp_path, make_folder):
     for folder in (tmp_path / "absent", make_folder("Retrieval")):
-        with pytest.raises(FolderError, match="expected a Nano set"):
+        with pytest.raises(MarError, match="expected a Nano set"):
             nano_tasks_from_folder(folder)
     write_split(tmp_path / "Set", "one")
-    with pytest.raises(FolderError, match="Splits: one"):
+    with pytest.raises(MarError, match="Splits: one"):
         read_split(tmp_path / "Set", "two", [])
 
 

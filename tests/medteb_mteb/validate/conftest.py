@@ -45,8 +45,8 @@ def folder(tmp_path):
     )
     pairs = [(f"q{i}", f"p{i}", 1) for i in range(len(WORDS))]
     write_tsv(place / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *pairs])
-    negatives = [(f"q{i}", f"n{i}") for i in range(len(WORDS))]
-    write_tsv(place / "judged_negatives.tsv", [("query-id", "corpus-id"), *negatives])
+    negatives = [(f"q{i}", f"n{i}", 0) for i in range(len(WORDS))]
+    write_tsv(place / "labels.tsv", [("query-id", "corpus-id", "score"), *negatives])
     (place / "README.md").write_text(CARD, encoding="utf-8")
     return place
 
