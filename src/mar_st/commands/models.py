@@ -67,7 +67,6 @@ def trim(settings: TrimSettings) -> Any:
         settings.out,
         keep=settings.keep,
         texts=Texts.joined([file_texts(name) for name in settings.texts]),
-        show_progress=True,
     )
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.files import last_checkpoint, locked, need_packages, read_record, sha256, write_json
+from mar_st.files import (
+    finished_folder,
+    last_checkpoint,
+    locked,
+    need_packages,
+    read_record,
+    sha256,
+    write_json,
+)
 from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
@@ -128,15 +136,11 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
             return {"out": str(out), **content}
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise MarError(f"{out} is not empty. Choose another folder, or delete it.")
-        if settings.layers is not None:
-            _check_layers(settings.base, settings.layers)
         if read_record(work / "run.json") != {"identity": identity}:  # of other data or settings
             shutil.rmtree(work / "checkpoints", ignore_errors=True)
         write_json(work / "run.json", {"identity": identity})
         model = _trained(training, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
         forget_lengths(model)
-        shutil.rmtree(work / "model", ignore_errors=True)
-        model.save_pretrained(str(work / "model"), create_model_card=False)
         asked = [(pair.query, pair.document) for pair in held_back]
         scores = model.predict(asked, batch_size=64, show_progress_bar=True)
         content = {
@@ -146,10 +150,9 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
             "settings": settings.model_dump(mode="json", exclude={"data", "out"}),
             "identity": identity,
         }
-        write_json(work / "model" / THRESHOLDS_FILE, content)
-        if out.exists():
-            out.rmdir()  # empty
-        (work / "model").rename(out)
+        with finished_folder(out) as part:
+            model.save_pretrained(str(part), create_model_card=False)
+            write_json(part / THRESHOLDS_FILE, content)
     shutil.rmtree(work, ignore_errors=True)
     return {"out": str(out), **content}
 
@@ -262,16 +265,3 @@ def _trained(
     trainer = CrossEncoderTrainer(model=model, args=arguments, train_dataset=data, loss=loss)
     trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints))
     return model
-
-
-def _check_layers(base: str, layers: int) -> None:
-    """Raise an error if a base has fewer layers than are kept; further ones would have random weights."""
-    from transformers import AutoConfig  # lazy: transformers
-
-    from mar_st.model.encoders import check_source  # lazy: torch
-    from mar_st.model.names import model_source  # lazy: torch
-
-    check_source(base, what="base")
-    own = getattr(AutoConfig.from_pretrained(model_source(base)), "num_hidden_layers", layers)
-    if layers > own:
-        raise MarError(f"{base} has {own} layers, so {layers} cannot be kept. Give at most {own}.")

@@ -88,10 +88,8 @@ class HiddenMeans:
         *,
         pairs: int = 0,
         max_length: int | None = None,
-        device: str | torch.device | None = None,
-        show_progress: bool = True,
     ) -> Self:
-        """Return the sums over texts.
+        """Return the sums over texts; the encoder is moved to a GPU, if there is one, and back.
 
         Args:
             transformer: The whole encoder; dropout is off.
@@ -100,9 +98,6 @@ class HiddenMeans:
             pairs: Maximum number of pairs of adjacent tokens that get vectors, the most frequent ones in the
                 texts. Sums of pairs and width take 8 bytes per pair, dimension and layer.
             max_length: Maximum number of tokens per text; default the encoder's.
-            device: Where to compute; default a GPU if there is one, as sentence-transformers chooses it. The
-                encoder is moved there and back.
-            show_progress: Show a progress bar if this takes longer than ten seconds.
 
         Raises:
             MarError: There are no texts, the embeddings are of an unknown kind, or pairs are wanted
@@ -118,7 +113,7 @@ class HiddenMeans:
             getattr(model.config, "max_position_embeddings", None),
         )
         limit, own_length = int(min(one for one in limits if one)), transformer.max_seq_length
-        model.eval().to(device or util.get_device_name())
+        model.eval().to(util.get_device_name())
         transformer.max_seq_length = limit
         try:
             parts, wanted = InputEmbeddings.of(model), sorted(set(layers))
@@ -133,9 +128,7 @@ class HiddenMeans:
                 norms={} if parts.norm is None else {one: norm_before(model, one).cpu() for one in wanted},
                 pairs=chosen,
             )
-            bar = tqdm(
-                total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
-            )
+            bar = tqdm(total=len(texts), desc="mean hidden states", unit="texts", delay=10)
             for features in passes(transformer, texts, limit):
                 means._add(layer_inputs(model, features, wanted), features, skip_first=parts.norm is None)
                 bar.update(len(features["input_ids"]))

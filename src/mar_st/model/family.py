@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished_folder, read_record, write_digests
 from mar_st.model.loading import module_class
+from mar_st.modules.arrangement import width
 from mar_st.modules.layout import (
     ROUTER_FILE,
     is_query_route,
@@ -133,11 +134,10 @@ def _load(kind: str, path: Path, source: Path) -> Any:
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
     """Return the modules with or without a final normalisation, as in the other routes of the folder."""
     core = modules[:-1] if isinstance(modules[-1], Normalize) else modules
-    sized = [module for module in core if hasattr(module, "get_embedding_dimension")]
-    width, theirs = int(sized[-1].get_embedding_dimension()), _saved_width(root, listing)
-    if width != theirs:
+    own, theirs = width(core), _saved_width(root, listing)
+    if own != theirs:
         raise MarError(
-            f"The encoder gives {width} dimensions, the document space of {root} has {theirs}. Give it a "
+            f"The encoder gives {own} dimensions, the document space of {root} has {theirs}. Give it a "
             f"linear layer of that width (projection={theirs}) and align it."
         )
     last = next(iter(listing["structure"].values()))[-1]

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
-from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
@@ -19,7 +18,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import OWN_MODULES, load_saved
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
-from mar_st.modules.arrangement import arrange, is_truncation, route, truncation
+from mar_st.modules.arrangement import arrange, is_truncation, route, truncation, width
 from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.text.texts import join_document
 
@@ -55,7 +54,6 @@ class MAR(SentenceTransformer):
     #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
     _module_classes = OWN_MODULES
 
-    @deprecated_kwargs(tokenizer_kwargs="processor_kwargs")
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
         if model_name_or_path is not None:
             kwargs |= load_saved(model_source(model_name_or_path), None, kwargs)
@@ -75,8 +73,7 @@ class MAR(SentenceTransformer):
                     module.to(weights[0].dtype)
                 if is_truncation(module):
                     module.requires_grad_(False)
-            sized: list[Any] = [m for m in (encoder, *rest) if hasattr(m, "get_embedding_dimension")]
-            widths[name] = sized[-1].get_embedding_dimension()
+            widths[name] = width([encoder, *rest])
         if len(set(widths.values())) > 1:
             raise MarError(
                 f"The routes end in different widths ({widths}); scores between them are undefined. Cut the "
@@ -148,12 +145,12 @@ class MAR(SentenceTransformer):
         Raises:
             MarError: The widths do not fit.
         """
-        width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
-        dim = dim or width
-        if width != dim or full < dim:
+        own, full = width(query), width(document)
+        dim = dim or own
+        if own != dim or full < dim:
             raise MarError(
                 f"A MAR of {dim} dimensions needs a query encoder of {dim} and a document encoder of at "
-                f"least {dim} dimensions; the query encoder has {width}, the document encoder {full}."
+                f"least {dim} dimensions; the query encoder has {own}, the document encoder {full}."
             )
         cut = [truncation(full, dim)] if full > dim else []
         before, after = ([], [Normalize()]) if renormalise else ([Normalize()], [])
@@ -167,7 +164,6 @@ class MAR(SentenceTransformer):
         ).eval()
 
     @classmethod
-    @deprecated_kwargs(tokenizer_kwargs="processor_kwargs")
     def from_pretrained(
         cls, path: str | Path, *, routes: Routes = "both", query: str | None = None, **kwargs: Any
     ) -> Self:

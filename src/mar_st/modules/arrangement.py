@@ -39,6 +39,13 @@ def route(model: nn.Module, name: str) -> list[nn.Module]:
     return chain
 
 
+def width(modules: Sequence[Any]) -> int:
+    """Return the width of the vectors that modules end in."""
+    return next(
+        int(m.get_embedding_dimension()) for m in reversed(modules) if hasattr(m, "get_embedding_dimension")
+    )
+
+
 def arrange(chains: Mapping[str, Sequence[nn.Module]]) -> list[nn.Module]:
     """Return top-level modules that compute the given routes and keep their dtypes in every loader.
 

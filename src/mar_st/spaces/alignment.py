@@ -89,7 +89,7 @@ def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[s
     that; otherwise it is a new encoder. `full` is a copy of the teacher. `lookup` sums vectors of n-grams
     from a regression on the teacher's vectors of the queries (of the documents, if there are no queries). All
     learn from the same texts and the same stored vectors. A call that was killed resumes with the rung and
-    the step where it stopped. If the finished ladder differs only in the tasks, it is measured again.
+    the step where it stopped. A finished one is only measured again.
 
     Args:
         settings: The teacher, the texts and all other settings. The result is a MAR with the teacher as its
@@ -149,6 +149,7 @@ class _Run:
             self.held[role] = [whole[row] for row in sorted(kept)]
             self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
         self.side = self._source_side() if self.ladder else None
+        self.whole = self._model is not None and not settings.query_only  # with the teacher's documents
         self._hidden_means: HiddenMeans | None = None
 
     def do(self) -> dict[str, Any]:
@@ -156,10 +157,7 @@ class _Run:
         recorded = self._recorded()
         finished = read_record(self.out / MANIFEST) if (self.out / MANIFEST).is_file() else None
         if finished is not None and finished["settings"] == recorded:
-            if finished["tasks"] == self._task_digests():
-                self.say(f"{self.out}: finished before, kept")
-                return finished
-            self.say(f"{self.out}: finished before, measured again on the tasks of this call")
+            self.say(f"{self.out}: finished before, measured again")
             return self._described(self.out, recorded)
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise MarError(
@@ -167,7 +165,9 @@ class _Run:
                 "another --out or delete it."
             )
         self._claim(recorded)
-        self._ask()
+        self.say(f"teacher: {len(self.texts['query'])} queries, {len(self.texts['document'])} documents")
+        if isinstance(self.teacher, EndpointTeacher) and not self.teacher.local:
+            self.say(f"texts whose vectors are not there yet are sent to {self.teacher.base_url}")
         for rung in reversed(self.rungs):  # the costliest and best rung is available first
             self._rung(rung)
         part = self._assembled()
@@ -228,9 +228,6 @@ class _Run:
         recorded: dict[str, Any] = json.loads(json.dumps(content))
         return recorded
 
-    def _task_digests(self) -> dict[str, str]:
-        return {task.task.name: task.digest for task in self.tasks}
-
     def _claim(self, recorded: dict[str, Any]) -> None:
         """Take the folder of unfinished work, or refuse trained weights of other settings in it."""
         marker = self.work / "settings.json"
@@ -241,13 +238,6 @@ class _Run:
                     "those, delete the folder, or choose another --out."
                 )
             write_json(marker, recorded)
-
-    def _ask(self) -> None:
-        """Let the teacher encode all texts."""
-        self.say(f"teacher: {len(self.texts['query'])} queries, {len(self.texts['document'])} documents")
-        if isinstance(self.teacher, EndpointTeacher) and not self.teacher.local:
-            self.say(f"texts whose vectors are not there yet are sent to {self.teacher.base_url}")
-        _ = self.space
 
     # -- training --
 
@@ -345,11 +335,6 @@ class _Run:
 
     # -- the result --
 
-    @property
-    def _whole(self) -> bool:
-        """Return True if the result includes the teacher's document encoder."""
-        return self._model is not None and not self.settings.query_only
-
     def _route(self, rung: Rung) -> str:
         return "query" if rung == self.default else f"query-{rung.name}"
 
@@ -357,7 +342,7 @@ class _Run:
         """Write all query encoders, and the teacher if it is a model, into one folder; return the folder."""
         space, part = self.space, self.work / "result"
         result = model = self._rung(self.default)
-        if self._model is not None and self._whole:
+        if self._model is not None and self.whole:
             prompt = self._model.asks["document"].prompt
             result = with_documents(
                 model, self._model.model, dim=space.dim, unit=space.unit, document_prompt=prompt
@@ -389,7 +374,6 @@ class _Run:
             "normalised": space.unit,
             "similarity": space.similarity,
             "agreement": agreed,
-            "tasks": self._task_digests(),
             "settings": dict(recorded),
         }
         lines = measure.table_lines(report)
@@ -431,7 +415,7 @@ class _Run:
     def _card(self, folder: Path, manifest: Mapping[str, Any], table: Sequence[str]) -> str:
         """Return the model card."""
         name = self.out.name
-        tag = "asymmetric" if self._whole else "query-encoder"
+        tag = "asymmetric" if self.whole else "query-encoder"
         of_full = f"of {manifest['full_dim']} " if manifest["dim"] < manifest["full_dim"] else ""
         documents = "documents = model.encode_document(texts)"
         return "\n".join(
@@ -442,7 +426,7 @@ class _Run:
                 f"{of_full}dimensions, compared by {manifest['similarity']}.", "",
                 "```python", "from sentence_transformers import SentenceTransformer", "",
                 f"model = {loading_call(name, folder)}  # the folder", "queries = model.encode_query(texts)",
-                documents if self._whole else "# documents: the vectors that are stored already", "```", "",
+                documents if self.whole else "# documents: the vectors that are stored already", "```", "",
                 "```text", *table, "```", "", f"Details: `{MANIFEST}` and `{REPORT_FILE}`.", "",
             ]
         )  # fmt: skip

@@ -20,7 +20,7 @@ from mar_st.model.names import model_source
 from mar_st.model.opening import open_model
 from mar_st.model.prompts import PROMPT_NAMES
 from mar_st.model.tokenizers import train_tokenizer
-from mar_st.modules.arrangement import is_truncation, route, truncation
+from mar_st.modules.arrangement import is_truncation, route, truncation, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,13 +86,7 @@ def given_encoder(source: str, *, max_length: int) -> list[Module]:
     else:
         model = open_model(source, routes="query", device="cpu")
         modules = [module for module in route(model, "query") if not isinstance(module, Normalize)]
-        limit = getattr(modules[0], "max_seq_length", None)
-        modules[0].max_seq_length = min(limit or max_length, max_length)
-    for module in modules:
-        module.float()
-        module.requires_grad_(requires_grad=True)
-    if isinstance(modules[0], Transformer):  # its targets are fixed vectors, one for each text
-        set_dropout(modules[0].model, 0.0)
+    trainable(modules, max_length=max_length)
     return modules
 
 
@@ -102,11 +96,9 @@ def student(modules: Sequence[Module], dim: int, *, prompt: str, similarity: str
     A linear layer is added if the encoder has another width (LEAF); its weights are drawn with the seed.
     """
     chain: list[Any] = list(modules)
-    sized = [module for module in chain if hasattr(module, "get_embedding_dimension")]
-    width = int(sized[-1].get_embedding_dimension())
-    if width != dim:
+    if width(chain) != dim:
         torch.manual_seed(seed)
-        chain.append(linear_projection(width, dim))
+        chain.append(linear_projection(width(chain), dim))
     return MAR(
         modules=[Router({"query": [*chain, Normalize()]}, default_route="query")],
         prompts={"document": "", **dict.fromkeys(PROMPT_NAMES.values(), prompt)},
@@ -130,8 +122,7 @@ def with_documents(
         document_prompt: The teacher's prompt for documents.
     """
     document: list[Any] = list(route(teacher, "document"))
-    sized = [module for module in document if hasattr(module, "get_embedding_dimension")]
-    full = int(sized[-1].get_embedding_dimension())
+    full = width(document)
     if full > dim:
         document = [*document, truncation(full, dim), *([Normalize()] if unit else [])]
     return MAR(
@@ -251,9 +242,8 @@ def copied(chain: Sequence[Any], dim: int) -> list[Any]:
         else copy.deepcopy(module)
         for module in kept
     ]
-    sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
-    width = int(sized[-1].get_embedding_dimension())
-    return [*modules, truncation(width, dim)] if width > dim else modules
+    full = width(modules)
+    return [*modules, truncation(full, dim)] if full > dim else modules
 
 
 def kept_layers(modules: Sequence[Any], layers: int) -> list[int]:
@@ -269,10 +259,14 @@ def kept_layers(modules: Sequence[Any], layers: int) -> list[int]:
 
 
 def trainable(modules: Sequence[Any], *, max_length: int) -> None:
-    """Make a copied encoder a student, in place: float32, of limited length, all weights trained."""
+    """Make an encoder a student, in place: float32, of limited length, all weights trained, no dropout.
+
+    Dropout would be noise: the targets are fixed vectors, one for each text.
+    """
     first: Any = modules[0]
     first.max_seq_length = min(first.max_seq_length or max_length, max_length)
     for module in modules:
         module.float()
         module.requires_grad_(not is_truncation(module))
-    set_dropout(first.model, 0.0)
+    if isinstance(first, Transformer):
+        set_dropout(first.model, 0.0)

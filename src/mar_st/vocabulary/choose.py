@@ -57,12 +57,12 @@ class Usage:
 
 
 def encoded(
-    backend: Tokenizer, texts: Sequence[str], prompts: Sequence[str] = (), *, show_progress: bool, what: str
+    backend: Tokenizer, texts: Sequence[str], prompts: Sequence[str], what: str
 ) -> Iterator[tuple[str, list[str], list[list[int]]]]:
     """Yield blocks of texts with their pieces, without special tokens: bare, then behind each prompt."""
     starts = ["", *dict.fromkeys(prompt for prompt in prompts if prompt)]
     stream = iter(texts)
-    with tqdm(total=len(texts), desc=what, unit="texts", disable=not show_progress) as bar:
+    with tqdm(total=len(texts), desc=what, unit="texts", delay=10, disable=None) as bar:
         while block := list(itertools.islice(stream, BLOCK)):
             for start in starts:
                 read = [start + text for text in block]
@@ -71,14 +71,7 @@ def encoded(
             bar.update(len(block))
 
 
-def usage_of(
-    backend: Tokenizer,
-    pieces: Pieces,
-    texts: Sequence[str],
-    prompts: Sequence[str] = (),
-    *,
-    show_progress: bool = False,
-) -> Usage:
+def usage_of(backend: Tokenizer, pieces: Pieces, texts: Sequence[str], prompts: Sequence[str] = ()) -> Usage:
     """Count the pieces and characters of texts; they are read block by block.
 
     Args:
@@ -86,7 +79,6 @@ def usage_of(
         pieces: Pieces of the tokenizer.
         texts: The texts.
         prompts: Possible prefixes of a text; each text is counted alone and after each of them.
-        show_progress: Show a progress bar.
 
     Raises:
         MarError: There are no texts.
@@ -94,9 +86,7 @@ def usage_of(
     counts = np.zeros(pieces.size, dtype=np.int64)
     characters: Counter[str] = Counter()
     normalizer = backend.normalizer
-    for start, read, ids in encoded(
-        backend, texts, prompts, show_progress=show_progress, what="counting pieces"
-    ):
+    for start, read, ids in encoded(backend, texts, prompts, "counting pieces"):
         flat = np.fromiter(itertools.chain.from_iterable(ids), dtype=np.int64)
         counts += np.bincount(flat, minlength=pieces.size)
         for text in read if not start else [start]:
@@ -134,18 +124,13 @@ def choose(
     seen = [number for number, character in singles.items() if character in usage.characters]
     seen.sort(key=lambda number: (-usage.characters[singles[number]], number))
     used = sorted((n for n in numbers if counts[n]), key=lambda n: (-counts[n], n))
-    everything = _Room(pieces, len(pieces), kept)
-    everything.take([*seen, *used])
-    enough = len(everything.kept)
+    enough = len(_filled(pieces, len(pieces), kept, [*seen, *used]))
     scripts = _scripts(usage.characters)
     likely = [n for n, character in singles.items() if character.isascii() or script_of(character) in scripts]
     surfaces = {number: surface for number in numbers if (surface := pieces.surface(number)) is not None}
     fill = [number for number, surface in surfaces.items() if usage.characters.keys() >= set(surface)]
     common = used if enough <= keep else used[: _common(counts[used])]
-    room = _Room(pieces, keep, kept)
-    for tier in (seen, common, likely, used, fill):
-        room.take(tier)
-    return frozenset(room.kept), enough
+    return frozenset(_filled(pieces, keep, kept, [*seen, *common, *likely, *used, *fill])), enough
 
 
 def coverage_of(
@@ -154,8 +139,6 @@ def coverage_of(
     new: np.ndarray,
     texts: Sequence[str],
     prompts: Sequence[str] = (),
-    *,
-    show_progress: bool = False,
 ) -> tuple[float, float]:
     """Return the shares of the texts' tokens, and of the texts with all pieces, that a cut tokenizer keeps.
 
@@ -167,14 +150,13 @@ def coverage_of(
         new: New number of each old piece; -1 for removed pieces.
         texts: The texts.
         prompts: Possible prefixes of a text.
-        show_progress: Show a progress bar.
 
     Raises:
         MarError: A text whose pieces are all kept is tokenised differently.
     """
     tokens = kept_tokens = number = unchanged = 0
     unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
-    for _, read, before in encoded(backend, texts, prompts, show_progress=show_progress, what="comparing"):
+    for _, read, before in encoded(backend, texts, prompts, "comparing"):
         after = cut.encode_batch_fast(read, add_special_tokens=False)
         for text, old, cut_encoding in zip(read, before, after, strict=True):
             wanted = new[np.asarray(old, dtype=np.int64)]
@@ -191,23 +173,17 @@ def coverage_of(
     return kept_tokens / max(tokens, 1), unchanged / max(number, 1)
 
 
-class _Room:
-    """Pieces that are kept while there is room, each with those that build it."""
-
-    def __init__(self, pieces: Pieces, size: int, kept: Iterable[int]) -> None:
-        self._pieces, self._size = pieces, size
-        self.kept = set(kept)
-
-    def take(self, numbers: Iterable[int]) -> None:
-        """Keep pieces in this order; skip one that does not fit with its parts."""
-        for number in numbers:
-            if len(self.kept) >= self._size:
-                return
-            if number in self.kept:
-                continue
-            missing = {number, *self._pieces.built_of(number)} - self.kept
-            if len(self.kept) + len(missing) <= self._size:
-                self.kept |= missing
+def _filled(pieces: Pieces, size: int, kept: Iterable[int], numbers: Iterable[int]) -> set[int]:
+    """Return kept pieces and others in this order, while there is room for each with those that build it."""
+    chosen = set(kept)
+    for number in numbers:
+        if len(chosen) >= size:
+            break
+        if number not in chosen:
+            missing = {number, *pieces.built_of(number)} - chosen
+            if len(chosen) + len(missing) <= size:
+                chosen |= missing
+    return chosen
 
 
 def _common(counts: np.ndarray) -> int:

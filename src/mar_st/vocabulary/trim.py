@@ -25,6 +25,7 @@ from mar_st.files import (
     write_digests,
     write_json,
 )
+from mar_st.model.describe import count_parameters
 from mar_st.model.encoders import transformer_folder
 from mar_st.model.loading import check_files
 from mar_st.model.native_gte import fetch, native, native_gte_config
@@ -88,7 +89,6 @@ def trim(
     texts: Sequence[str],
     revision: str | None = None,
     prompts: Sequence[str] | None = None,
-    show_progress: bool = False,
 ) -> Trimmed:
     """Write an encoder with a smaller vocabulary; vectors of texts whose pieces all stay do not change.
 
@@ -99,7 +99,6 @@ def trim(
         texts: Texts that decide which pieces are kept.
         revision: Branch, tag or commit of a Hub name.
         prompts: Possible prefixes of a text; default the prompts that the model was saved with.
-        show_progress: Show progress bars.
 
     Raises:
         MarError: The model does not exist, its vocabulary cannot be cut, `keep` is out of range, or `out`
@@ -112,7 +111,7 @@ def trim(
         saved = read_record(root / "config_sentence_transformers.json") or {}
         prompts = [text for text in (saved.get("prompts") or {}).values() if text]
     cut = _Cut(Path(transformer_folder(str(root))), str(source))
-    cut.choose(keep, texts, prompts, show_progress=show_progress)
+    cut.choose(keep, texts, prompts)
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         own = _REWRITTEN + _OTHER_FORMS if Path(folder) == cut.folder else ()
@@ -121,10 +120,11 @@ def trim(
     with finished_folder(out) as part:
         shutil.copytree(root, part, ignore=left_out, dirs_exist_ok=True)
         place = part / cut.folder.relative_to(root)
-        parameters = cut.write(place)
-        shares = cut.compare(place, texts, prompts, show_progress=show_progress)
+        cut.write(place)
+        shares = cut.compare(place, texts, prompts)
         if (part / DIGESTS).is_file():
             write_digests(part)
+        parameters = count_parameters(cut.folder), count_parameters(place)
     return Trimmed((len(cut.pieces), len(cut.order)), parameters, cut.enough, *shares)
 
 
@@ -180,7 +180,7 @@ class _Cut:
             )
         return int(lengths.pop())
 
-    def choose(self, keep: int, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool) -> None:
+    def choose(self, keep: int, texts: Sequence[str], prompts: Sequence[str]) -> None:
         """Choose the pieces, and number them."""
         named = {number for key in self._keys(self.config) for number in _numbers(self.config[key])}
         required = {number for number in named if 0 <= number < self.rows} | set(
@@ -190,22 +190,20 @@ class _Cut:
             # Positions are counted from the number of the padding token, so it must stay the same.
             required.update(range(self.padding + 1))
         tokens = set(self.pieces.numbers)
-        usage = usage_of(self.backend, self.pieces, texts, prompts, show_progress=show_progress)
+        usage = usage_of(self.backend, self.pieces, texts, prompts)
         kept, self.enough = choose(self.pieces, usage, keep, required & tokens)
         self.cut, order = self.pieces.cut(kept)
         self.order = order + sorted(required - tokens)  # rows of the embedding that the configuration names
         self.new = mapped_rows(self.order, self.rows)
 
-    def write(self, out: Path) -> tuple[int, int]:
-        """Write weights, configuration and tokenizer; return the parameters before and after."""
+    def write(self, out: Path) -> None:
+        """Write weights, configuration and tokenizer."""
         rows = torch.from_numpy(np.asarray(self.order, dtype=np.int64))
-        before = after = size = 0
+        size = 0
         for path in self.files:
             with safe_open(path, framework="pt") as file:
                 tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-            before += sum(tensor.numel() for tensor in tensors.values())
             content = {n: t.index_select(0, rows) if self._is_cut(n) else t for n, t in tensors.items()}
-            after += sum(tensor.numel() for tensor in content.values())
             size += sum(tensor.nbytes for tensor in content.values())
             save_file(content, str(out / path.name), metadata=metadata or {"format": "pt"})
         if (self.folder / WEIGHTS_INDEX).is_file():
@@ -213,10 +211,7 @@ class _Cut:
             write_json(out / WEIGHTS_INDEX, {**listing, "metadata": {"total_size": size}})
         content = self.content | {key: self.config[key] for key in self._keys(self.config)}
         write_json(out / "config.json", self._renumbered(content) | {"vocab_size": len(self.order)})
-        if (generation := read_record(self.folder / "generation_config.json")) is not None:
-            write_json(out / "generation_config.json", self._renumbered(generation))
         with_backend(self.tokenizer, self.cut).save_pretrained(out)
-        return before, after
 
     def _keys(self, config: Mapping[str, Any]) -> list[str]:
         return [key for key, value in config.items() if _ID_KEYS.fullmatch(key) and value is not None]
@@ -234,9 +229,7 @@ class _Cut:
 
         return {**config, **{key: renumbered(config[key]) for key in self._keys(config)}}
 
-    def compare(
-        self, out: Path, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool
-    ) -> tuple[float, float]:
+    def compare(self, out: Path, texts: Sequence[str], prompts: Sequence[str]) -> tuple[float, float]:
         """Compare the saved tokenizer with the original on texts.
 
         Raises:
@@ -250,8 +243,7 @@ class _Cut:
                 f"The cut tokenizer of {self.name} puts {after} around a text in the place of {before}; a "
                 "tokenizer of this form cannot be cut."
             )
-        pair = self.backend, saved.backend_tokenizer
-        return coverage_of(*pair, self.new, texts, prompts, show_progress=show_progress)
+        return coverage_of(self.backend, saved.backend_tokenizer, self.new, texts, prompts)
 
 
 def _numbers(value: Any) -> list[int]:

@@ -184,7 +184,7 @@ def test_one_route_is_loaded_with_the_options_of_both(mar, queries, tmp_path):
     mar.default_prompt_name = "query"
     mar.save_pretrained(str(tmp_path))
     loaded = [
-        MAR.from_pretrained(tmp_path, routes=routes, device="cpu", tokenizer_kwargs={"model_max_length": 7})
+        MAR.from_pretrained(tmp_path, routes=routes, device="cpu", processor_kwargs={"model_max_length": 7})
         for routes in ("both", "query")
     ]
     assert [model.default_prompt_name for model in loaded] == ["query", "query"]
