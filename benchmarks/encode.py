@@ -202,6 +202,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from mar_st.encode import EncodeSettings
     from mar_st.encode.corpus import scan_corpus
     from mar_st.encode.folder import SHARDS
+    from mar_st.encode.settings import SHARD_ROWS
     from mar_st.encode.worker import EncodeJob, Worker
 
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
@@ -212,12 +213,12 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     (out / SHARDS).mkdir(parents=True)
     settings = EncodeSettings(dtype=DTYPES[args.precision])
-    first = scan_corpus(folder / "few.jsonl", settings.shard, show_progress=False)
+    first = scan_corpus(folder / "few.jsonl", SHARD_ROWS, show_progress=False)
     worker = Worker(EncodeJob(str(folder), str(out), first, settings, {"kernel": "torch"}, args.device))
     worker.engine.encode(texts[:64])
     before = reset_peak()
     started = time.perf_counter()
-    scan = scan_corpus(path, settings.shard)
+    scan = scan_corpus(path, SHARD_ROWS)
     scanned = time.perf_counter() - started
     from mar_st.encode.corpus import ShardReader
 

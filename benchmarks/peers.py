@@ -138,7 +138,7 @@ class Run:
         forms = [] if row.form == "auto" else self.options.forms.split(",")
         source = self.model if row.rung is None else self.mar
         if not folder.is_dir():
-            apart(models.export_forms, source, folder, row.rung, forms, self.options.threads)
+            apart(models.export_forms, source, folder, row.rung, forms)
         listing = json.loads((folder / "export.json").read_text(encoding="utf-8"))
         if row.form != "auto" and row.form not in listing["variants"]:
             raise MarError(

@@ -227,15 +227,14 @@ class Mar:
         self._encoder: Any = load_query_encoder(
             folder, backend=request["options"]["form"], threads=request["threads"]
         )
-        listing = self._encoder.listing
         if isinstance(self._encoder, NumpyLookupEncoder):
-            self.files = [folder / "export.json", *(folder / name for name in listing.files)]
+            self.files = list(folder.iterdir())
             self.ask = self.one  # a batch of it costs what its texts cost
             return
-        from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER
+        from mar_st.online.listing import EMBEDDINGS, TOKENIZER
 
         variant = self._encoder.variant
-        names = ["export.json", TOKENIZER, EMBEDDING_TABLES[variant.table], *variant.files]
+        names = ["export.json", TOKENIZER, EMBEDDINGS, *variant.files]
         self.files = [folder / name for name in names]
         batcher = MicroBatcher(self._encoder)
         self.ask = lambda text: batcher.submit([text]).result()[0]

@@ -141,14 +141,11 @@ def write_openvino(onnx: Path, out: Path) -> None:
     openvino.save_model(graph, out / "openvino" / "openvino_model.xml", compress_to_fp16=False)
 
 
-def export_forms(model: str, out: Path, rung: str | None, forms: Sequence[str], threads: int) -> None:
+def export_forms(model: str, out: Path, rung: str | None, forms: Sequence[str]) -> None:
     """Write what `mar export` makes of a query encoder; a lookup encoder is written for numpy."""
     from mar_st.export import ExportSettings, export
 
-    options = {"format": ["numpy"]}
-    if not is_lookup(model, rung):
-        runtimes, precisions = zip(*(form.split("-", 1) for form in forms), strict=True)
-        options = {"format": list(runtimes), "weight_format": list(precisions), "threads": threads}
+    options = {} if is_lookup(model, rung) else {"format": list(forms)}
     export(ExportSettings(model=model, out=out, query_encoder=rung, **options))
 
 

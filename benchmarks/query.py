@@ -97,9 +97,9 @@ def export(options: argparse.Namespace) -> dict[str, Any]:
     from mar_st.export import ExportSettings
     from mar_st.export import export as run
 
-    forms = {"format": options.formats.split(","), "weight_format": options.precisions.split(",")}
     model, out = str(options.out / "model"), options.out / "exported"
-    listing = run(ExportSettings(model=model, out=out, **forms, threads=options.threads, overwrite=True))
+    shutil.rmtree(out, ignore_errors=True)
+    listing = run(ExportSettings(model=model, out=out, format=options.formats.split(",")))
     return {"refused": listing.refused, "reports": {n: v.report for n, v in listing.variants.items()}}
 
 
@@ -160,7 +160,7 @@ STEPS = {"build": build, "export": export}
 def command(options: argparse.Namespace) -> list[str]:
     """This program again, with the same options."""
     arguments = [sys.executable, __file__, "--queries", options.queries, "--out", str(options.out)]
-    for key in ("layers", "vocabulary", "threads", "callers", "seconds", "formats", "precisions"):
+    for key in ("layers", "vocabulary", "threads", "callers", "seconds", "formats"):
         arguments += [f"--{key}", str(getattr(options, key))]
     return arguments
 
@@ -196,8 +196,8 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20, help="of concurrent callers")
     parser.add_argument("--rounds", type=int, default=20, help=f"of {QUERIES_PER_ROUND} single queries")
-    parser.add_argument("--formats", default="native,openvino,onnx")
-    parser.add_argument("--precisions", default="fp32,bf16,int8")
+    every = "native-int8,openvino-int8,openvino-fp32,onnx-int8,onnx-fp32"
+    parser.add_argument("--formats", default=every)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()

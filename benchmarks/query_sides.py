@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 if TYPE_CHECKING:
     import argparse
@@ -235,13 +236,11 @@ class Side:
 
     def facts(self) -> dict[str, Any]:
         """Return the measurements that do not vary over time."""
-        from mar_st.export.measure import resident_mb
-
         figures = {
             "tokens_p50": statistics.median(self.lengths),
             "tokens_mean": round(statistics.mean(self.lengths), 1),
             "start_s": round(self.start, 2),
-            "rss_mb": round(resident_mb(), 1),
+            "rss_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
         }
         if self._sizes:
             figures["batch_mean"] = round(statistics.mean(self._sizes), 1)

@@ -24,9 +24,6 @@ class EncodeCommand(EncodeSettings):
         description="Corpus: a JSONL, CSV or Parquet file, a folder with one, or hub:ORG/NAME:SPLIT."
     )
     out: Annotated[Path, Argument()] = Field(description="Folder to write the vectors to.")
-    threads: int | None = Field(
-        None, ge=1, description="Number of batches computed at once on a CPU; default: all processors."
-    )
     engine: Executor = Field(
         "local", description="Where to run: in one process, or on all GPUs and machines of a Ray cluster."
     )
@@ -44,7 +41,6 @@ def encode(settings: EncodeCommand) -> dict[str, Any]:
         settings.corpus,
         settings.out,
         EncodeSettings(**{name: getattr(settings, name) for name in EncodeSettings.model_fields}),
-        threads=settings.threads,
         engine=settings.engine,
         say=say,
     )

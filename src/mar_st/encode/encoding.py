@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from mar_st.encode.corpus import scan_corpus
 from mar_st.encode.folder import MANIFEST, SHARDS, VectorFolder, shard_files, shard_metadata, write_manifest
-from mar_st.encode.settings import EncodeSettings
+from mar_st.encode.settings import SHARD_ROWS, EncodeSettings
 from mar_st.encode.worker import EncodeJob, Worker, resolve, run_ray
 from mar_st.errors import MarError
 from mar_st.files import locked
@@ -22,6 +22,7 @@ from mar_st.model.digest import model_digest, space_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mar_st.encode.corpus import Scan
     from mar_st.encode.settings import Executor
 
 #: Version of the engine; raised by every change that makes it compute other bytes from the same settings.
@@ -35,6 +36,7 @@ def encode_corpus(
     settings: EncodeSettings | None = None,
     *,
     threads: int | None = None,
+    shard: int = SHARD_ROWS,
     engine: Executor = "local",
     show_progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
@@ -48,6 +50,7 @@ def encode_corpus(
         out: Folder to write.
         settings: Dimension, precision, dtype, ...
         threads: Batches computed at once on a CPU; default all processors.
+        shard: Documents per shard; a kill loses at most one shard.
         engine: `local`, one process with one GPU; or `ray`, which distributes the shards over all GPUs of
             this machine or of a Ray cluster. All machines must see the model, the corpus and `out` under the
             same paths.
@@ -66,8 +69,8 @@ def encode_corpus(
     device = _device()
     with locked(root, MarError):
         source = resolve(model)
-        scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
-        record = _record(root, source, scan.digest, settings, device)
+        scan = scan_corpus(corpus, shard, show_progress=show_progress)
+        record = _record(root, source, scan, settings, device)
         missing = [number for number in range(scan.shards) if not shard_files(root, number)[0].is_file()]
         if not missing and (root / MANIFEST).is_file():
             say(f"{root} is complete: {scan.count:,} vectors")
@@ -105,7 +108,7 @@ def encode_corpus(
             model={"name": str(model), "digest": record["model"]},
             space=space_of(source),
             settings={
-                **facts, "dtype": settings.precision, "computed": settings.dtype, "shard": settings.shard,
+                **facts, "dtype": settings.precision, "computed": settings.dtype, "shard": shard,
                 "device": record["device"], "kernel": record["kernel"],
             },
             corpus={"path": str(corpus), "digest": scan.digest},
@@ -120,7 +123,7 @@ def _device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _record(root: Path, source: Path, corpus: str, settings: EncodeSettings, device: str) -> dict[str, Any]:
+def _record(root: Path, source: Path, scan: Scan, settings: EncodeSettings, device: str) -> dict[str, Any]:
     """Return what the bytes of shards depend on; existing shards must have the same.
 
     Raises:
@@ -128,7 +131,8 @@ def _record(root: Path, source: Path, corpus: str, settings: EncodeSettings, dev
             them.
     """
     record = {
-        "model": model_digest(source, route="document"), "corpus": corpus, **settings.model_dump(),
+        "model": model_digest(source, route="document"), "corpus": scan.digest, "shard": scan.rows,
+        **settings.model_dump(),
         "device": device, "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
     }  # fmt: skip
     first = next((root / SHARDS).glob("*.safetensors"), None)

@@ -35,4 +35,3 @@ class EncodeSettings(Settings):
     max_length: int | None = Field(
         None, ge=1, description="Maximum number of tokens per document; default: the model's."
     )
-    shard: int = Field(SHARD_ROWS, ge=1, description="Number of documents per shard.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 import warnings
@@ -10,111 +9,68 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
 from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.measure import cosines, measure
+from mar_st.export.lookup import write_lookup
+from mar_st.export.measure import measure
 from mar_st.export.native import native_writer
 from mar_st.export.runtimes import onnx_writer, openvino_writer
 from mar_st.export.source import check_tokens, write_front
 from mar_st.files import finished_folder
+from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source
+from mar_st.online.encoders import ExportedEncoder
 from mar_st.online.front import TextPacker
-from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing, entry_of
+from mar_st.online.listing import EMBEDDINGS, LISTING_FILE, ExportVariant, Listing, entry_of
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mar_st.export import ExportSettings
+    import numpy as np
 
-#: Writer of an encoder's variants, and the weight formats, of each format of graphs. A writer is made of the
-#: graph, example inputs, the listing and the folder; called with a weight format, it writes and describes a
-#: variant.
-FORMATS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "native": (native_writer, ("int8",)),
-    "openvino": (openvino_writer, ("fp32", "bf16", "int8")),
-    "onnx": (onnx_writer, ("fp32", "int8")),
+    from mar_st.export import ExportSettings
+    from mar_st.online.lookup import LookupListing
+
+#: Writers of an encoder's variants. A writer is made of the graph, example inputs, the listing and the
+#: folder; called with a precision, it writes and describes a variant.
+WRITERS: dict[str, Callable[..., Any]] = {
+    "native": native_writer,
+    "openvino": openvino_writer,
+    "onnx": onnx_writer,
 }
 
 #: Maximum queries whose vectors are compared with the original's.
 MAX_COMPARED = 512
 
-#: Lowest cosine between a text's vector computed alone and in a batch. Answers must not depend on concurrent
-#: requests, as they do if all activations of a batch share one scale.
-_MIN_ALONE = 0.9999
 
-
-def export_graphs(settings: ExportSettings) -> Listing:
+def run(settings: ExportSettings) -> Listing | LookupListing:
     """Write an optimised query encoder, and measure it, see `mar_st.export.export`.
 
     Raises:
         MarError: The model does not exist, the model cannot be exported, nothing could be written, or
-            `out` may not be replaced.
+            `out` exists.
     """
-    check_place(settings.out, overwrite=settings.overwrite)
-    wanted: list[tuple[str, str]] = [
-        (form, precision)
-        for form in dict.fromkeys(settings.format)
-        for precision in dict.fromkeys(settings.weight_format)
-        if precision in FORMATS[form][1]
-    ]
-    if not wanted:
-        raise MarError(
-            f"Weight formats are { {form: forms for form, (_, forms) in FORMATS.items()} }; got "
-            f"{settings.weight_format} for {settings.format}."
-        )
+    if settings.out.exists():
+        raise MarError(f"{settings.out} exists; give another folder.")
     name = model_source(settings.model)
     encoder = TorchEncoder.open(name, query=settings.query_encoder, device="cpu")
     encoder.model.float()  # weights saved in half precision are exported from the same values
     if encoder.model.truncate_dim is not None:
         raise MarError(
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
-            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.arrangement.truncation)."
+            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.truncation)."
         )
-    parts = parts_of(encoder.modules)
     texts = packaged_queries()
     original = encoder.encode(texts)
     with finished_folder(settings.out) as part:
-        listing, exact = write_front(
-            encoder, parts, part, source=settings.model, exact="fp32" in settings.weight_format
-        )
-        check_tokens(parts, part, listing, texts[:100])
-        front, prompt = TextPacker(part, listing, "float16"), listing.prompts.get("query") or ""
-        example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
-        graph = PackedEncoder(parts).eval()
-        del encoder, parts
-        variants, refused = _write(graph, example, part, listing, wanted, exact)
-        del graph
-        gc.collect()
-        listing = _listed(replace(listing, refused=refused), variants, part)
-        measured = {}
-        for variant in tqdm(variants.values(), desc="measure", unit="variant"):
-            try:
-                report = _report(part, listing, variant, texts, original, settings)
-                measured[variant.name] = replace(variant, report=report)
-            except MarError as error:
-                refused[variant.name] = str(error)
-        listing = _listed(replace(listing, refused=refused), measured, part)
-        for path in part.iterdir():
-            if path.name not in {*listing.files, LISTING_FILE}:
-                path.unlink()
-            else:
-                path.chmod(0o644)  # some writers let only the owner read; the server may be another user
-    return listing
-
-
-def check_place(out: Path, *, overwrite: bool) -> None:
-    """Make sure that an exported encoder may be written to a folder.
-
-    Raises:
-        MarError: The folder holds something that may not be replaced.
-    """
-    if out.exists() and not (overwrite and (out / LISTING_FILE).is_file()):
-        raise MarError(f"{out} exists. Give another folder, or overwrite an exported encoder (--overwrite).")
+        if isinstance(encoder.modules[0], LookupEncoder):
+            return write_lookup(encoder, settings.model, part, texts, original)
+        listing = _write(encoder, settings, part)
+        return _measured(listing, part, texts, original)
 
 
 def packaged_queries() -> list[str]:
@@ -125,30 +81,47 @@ def packaged_queries() -> list[str]:
     return list(load_task(task).queries.values())[:MAX_COMPARED]
 
 
-def _write(
-    graph: PackedEncoder,
-    example: dict[str, np.ndarray],
-    part: Path,
-    listing: Listing,
-    wanted: list[tuple[str, str]],
-    exact: str,
-) -> tuple[dict[str, ExportVariant], dict[str, str]]:
-    """Write the graphs; return the written variants, and the refused ones with the reason."""
+def _write(encoder: TorchEncoder, settings: ExportSettings, part: Path) -> Listing:
+    """Write the front and all variants; the listing names the refused ones with the reason."""
+    parts = parts_of(encoder.modules)
+    listing = write_front(encoder, parts, part, source=settings.model)
+    check_tokens(parts, part, listing, packaged_queries()[:100])
+    front, prompt = TextPacker(part, listing), listing.prompts.get("query") or ""
+    example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
+    graph = PackedEncoder(parts).eval()
     variants: dict[str, ExportVariant] = {}
-    refused: dict[str, str] = {}
     writers: dict[str, Any] = {}
     with _quiet():
-        for form, precision in tqdm(wanted, desc="export", unit="variant"):
+        for name in tqdm(dict.fromkeys(settings.format), desc="export", unit="variant"):
+            form, precision = name.split("-")
             try:
                 if form not in writers:
-                    writers[form] = FORMATS[form][0](graph, example, listing, part)
-                table = exact if precision == "fp32" else "float16"
-                variant = replace(writers[form](precision), table=table)
+                    writers[form] = WRITERS[form](graph, example, listing, part)
+                variants[name] = writers[form](precision)
             except MarError as error:
-                refused[f"{form}-{precision}"] = str(error)
-            else:
-                variants[variant.name] = variant
-    return variants, refused
+                listing.refused[name] = str(error)
+    return _listed(listing, variants, part)
+
+
+def _measured(listing: Listing, part: Path, texts: list[str], original: np.ndarray) -> Listing:
+    """Measure the variants and choose one; those that cannot run here are refused."""
+    variants: dict[str, ExportVariant] = {}
+    for name, variant in tqdm(listing.variants.items(), desc="measure", unit="variant"):
+        files = [*variant.files, EMBEDDINGS, *listing.pair_files()]
+        size = sum(listing.files[file]["bytes"] for file in files)
+        try:
+            report = measure(ExportedEncoder.open(part, backend=name), texts, original)
+        except MarError as error:
+            listing.refused[name] = str(error)
+        else:
+            variants[name] = replace(variant, report={**report, "bytes": size})
+    listing = _listed(listing, variants, part)
+    for path in part.iterdir():
+        if path.name not in {*listing.files, LISTING_FILE}:
+            path.unlink()
+        else:
+            path.chmod(0o644)  # some writers let only the owner read; the server may be another user
+    return listing
 
 
 @contextmanager
@@ -185,27 +158,3 @@ def _chosen(variants: dict[str, ExportVariant]) -> str:
     if good:
         return min(good, key=lambda one: one.milliseconds).name
     return max(variants.values(), key=lambda one: float(one.report.get("cosine_mean", 0.0))).name
-
-
-def _report(
-    part: Path,
-    listing: Listing,
-    variant: ExportVariant,
-    texts: list[str],
-    original: np.ndarray,
-    settings: ExportSettings,
-) -> dict[str, Any]:
-    """Measure a variant against the original."""
-    vectors, timings = measure(part, variant.name, texts, threads=settings.threads)
-    if not np.isfinite(vectors).all():
-        raise MarError("its vectors hold NaN or infinite values")
-    same = cosines(original, vectors)
-    files = [*variant.files, EMBEDDING_TABLES[variant.table], *listing.pair_files()]
-    report: dict[str, Any] = {
-        **timings,
-        "cosine_min": round(float(same.min()), 6),
-        "cosine_mean": round(float(same.mean()), 6),
-        "bytes": sum(listing.files[name]["bytes"] for name in files),
-    }
-    within = report["cosine_mean"] >= settings.min_cosine
-    return {**report, "within_limits": bool(within and report["alone_cosine"] >= _MIN_ALONE)}

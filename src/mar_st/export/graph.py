@@ -49,8 +49,6 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
             or pooling.
     """
     names = [type(module).__name__ for module in modules]
-    if names[0] == "LookupEncoder":
-        raise MarError("A lookup encoder has no graph to export; give --format numpy.")
     if names[0] not in ("Transformer", "BigramTransformer") or names[1:2] != ["Pooling"]:
         raise MarError(
             f"Only encoders that start with Transformer and Pooling can be exported; this one is made of "

@@ -320,6 +320,6 @@ def native_writer(
         describer.file.write(folder / f"{name}.npy")
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         files = [f"{name}.json", f"{name}.npy"]
-        return ExportVariant("native", precision, files[0], files, "float16")
+        return ExportVariant("native", precision, files[0], files)
 
     return write

@@ -1,4 +1,4 @@
-"""Graphs for OpenVINO (float32, bfloat16, int8 weights) and for ONNX Runtime (float32, int8)."""
+"""Graphs for OpenVINO (float32, int8 weights) and for ONNX Runtime (float32, int8)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 
     from mar_st.export.graph import PackedEncoder
     from mar_st.online.listing import Listing
-
-#: How OpenVINO computes each precision; with int8, 128 columns of a weight matrix share the scale of their
-#: activations. Weights of bfloat16 variants are stored as float16, which has more digits in the same space.
-_OPENVINO: dict[str, dict[str, Any]] = {
-    "fp32": {"inference_precision": "f32"},
-    "bf16": {"inference_precision": "bf16", "float_weights": True},
-    "int8": {"inference_precision": "f32", "dynamic_quantization_group": 128},
-}
 
 
 def openvino_writer(
@@ -48,8 +40,8 @@ def openvino_writer(
             logging.getLogger("nncf").setLevel(logging.ERROR)
             written = nncf.compress_weights(model.clone(), mode=nncf.CompressWeightsMode.INT8_SYM)
         files = [f"openvino-{precision}.xml", f"openvino-{precision}.bin"]
-        ov.save_model(written, str(folder / files[0]), compress_to_fp16=precision == "bf16")
-        return ExportVariant("openvino", precision, files[0], files, "float16", dict(_OPENVINO[precision]))
+        ov.save_model(written, str(folder / files[0]), compress_to_fp16=False)
+        return ExportVariant("openvino", precision, files[0], files)
 
     return write
 
@@ -91,6 +83,6 @@ def onnx_writer(
                 extra_options={"MatMulConstBOnly": True},
             )
         files = [name for name in (target.name, f"{target.name}.data") if (folder / name).is_file()]
-        return ExportVariant("onnx", precision, target.name, files, "float16")
+        return ExportVariant("onnx", precision, target.name, files)
 
     return write

@@ -13,7 +13,7 @@ from mar_st.errors import MarError
 from mar_st.export.graph import Parts, position_offset
 from mar_st.modules.bigrams import BigramTransformer, pair_keys
 from mar_st.online.front import QueryTokenizer
-from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER, Listing
+from mar_st.online.listing import BIGRAM_FILES, EMBEDDINGS, TOKENIZER, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,9 +36,7 @@ PROBE_TEXTS = (
 _BLOCK_ROWS = 16384
 
 
-def write_front(
-    encoder: TorchEncoder, parts: Parts, folder: Path, *, source: str, exact: bool
-) -> tuple[Listing, str]:
+def write_front(encoder: TorchEncoder, parts: Parts, folder: Path, *, source: str) -> Listing:
     """Write the tokenizer, the table of embeddings, and vectors of token pairs.
 
     Args:
@@ -46,11 +44,9 @@ def write_front(
         parts: Its parts.
         folder: An existing folder.
         source: Name of the model, for the listing.
-        exact: Whether a variant needs the unchanged embeddings; otherwise float16 is enough.
 
     Returns:
-        The listing, without variants, and the type of the exact table (a key of `EMBEDDING_TABLES`; float16
-        if that loses nothing, as for weights that were published in float16).
+        The listing, without variants.
 
     Raises:
         MarError: The tokenizer has no fast form, or an embedding is not finite or too large for float16.
@@ -72,17 +68,15 @@ def write_front(
             block: np.ndarray = embedding(torch.arange(rows.start, rows.stop)).float().numpy()
         return block
 
-    half, whole = (folder / EMBEDDING_TABLES[kind] for kind in ("float16", "float32"))
-    lossless = _write_table(outputs, tuple(embedding.weight.shape), half, whole if exact else None)
+    _write_table(outputs, tuple(embedding.weight.shape), folder / EMBEDDINGS)
     if paired := isinstance(transformer, BigramTransformer):
         bigrams = transformer.bigrams
         keys, *paths = (folder / name for name in BIGRAM_FILES)
         np.save(keys, pair_keys(bigrams.pairs[:, 0].long(), bigrams.pairs[:, 1].long()).numpy())
         for vectors, path in zip((bigrams.first, bigrams.second), paths, strict=True):
             array: np.ndarray = vectors.numpy()
-            if not _write_table(array.__getitem__, array.shape, path, None) and exact:
-                np.save(path, array)
-    listing = Listing(
+            _write_table(array.__getitem__, array.shape, path)
+    return Listing(
         model={
             "source": source,
             "identity": encoder.identity,
@@ -108,41 +102,24 @@ def write_front(
         space=encoder.space,
         bigrams=paired,
     )
-    return listing, "float16" if lossless else "float32"
 
 
-def _write_table(
-    block_of: Callable[[slice], np.ndarray], shape: tuple[int, ...], half: Path, whole: Path | None
-) -> bool:
-    """Write an array `(rows, width)` as float16, and unchanged if that loses something and `whole` is given.
+def _write_table(block_of: Callable[[slice], np.ndarray], shape: tuple[int, ...], path: Path) -> None:
+    """Write an array `(rows, width)` as float16.
 
     Args:
         block_of: Returns a block of rows, float32.
         shape: Shape of the array.
-        half: File of the float16 table.
-        whole: File of the float32 table.
-
-    Returns:
-        Whether float16 loses nothing.
+        path: The file.
     """
-    starts = range(0, shape[0], _BLOCK_ROWS)
-    blocks = [slice(start, min(start + _BLOCK_ROWS, shape[0])) for start in starts]
-    table = open_memmap(half, "w+", np.float16, shape)
-    lossless = True
-    for rows in blocks:
-        block = block_of(rows)
+    table = open_memmap(path, "w+", np.float16, shape)
+    for start in range(0, shape[0], _BLOCK_ROWS):
+        rows = slice(start, min(start + _BLOCK_ROWS, shape[0]))
         with np.errstate(over="ignore"):
-            table[rows] = block
+            table[rows] = block_of(rows)
         if not np.isfinite(table[rows]).all():
             raise MarError("The token embeddings hold values that are not finite, or too large for float16.")
-        lossless = lossless and bool((table[rows].astype(np.float32) == block).all())
     table.flush()
-    if whole is not None and not lossless:
-        table = open_memmap(whole, "w+", np.float32, shape)
-        for rows in blocks:
-            table[rows] = block_of(rows)
-        table.flush()
-    return lossless
 
 
 def check_tokens(parts: Parts, folder: Path, listing: Listing, texts: Sequence[str]) -> None:

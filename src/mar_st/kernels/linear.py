@@ -2,8 +2,7 @@
 
 torch multiplies float32 matrices with MKL, which leaves the 512-bit units of non-Intel processors unused;
 oneDNN, which torch ships, is about twice as fast there. In bfloat16 torch uses oneDNN as well, but reorders
-the weights in every product; here they are reordered once, and `mar_st.kernels.cpu_attention` computes
-attention.
+the weights in every product; here they are reordered once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import torch
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.kernels.cpu_attention import use_product_attention
 from mar_st.kernels.processor import processor
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     """Let a kernel compute the linear layers of a model's transformers, in place; for inference only.
 
-    oneDNN in bfloat16 comes with attention as products.
-
     Args:
         model: A model on the CPU, in float32 or bfloat16.
         kernel: Kernel that this machine has.
@@ -69,8 +65,6 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
         )
     count = 0
     for backbone in [module.model for module in model.modules() if isinstance(module, Transformer)]:
-        if dtype == torch.bfloat16:
-            use_product_attention(backbone)
         for parent in list(backbone.modules()):
             for name, layer in list(parent.named_children()):
                 if type(layer) is nn.Linear and layer.weight.dtype == dtype:

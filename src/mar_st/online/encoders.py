@@ -118,7 +118,7 @@ class ExportedEncoder:
         """
         listing = Listing.read(folder)
         variant, runtime = _opened(folder, listing, backend, threads)
-        return cls(listing, variant, TextPacker(folder, listing, variant.table), runtime)
+        return cls(listing, variant, TextPacker(folder, listing), runtime)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of queries, see `QueryEncoder`."""

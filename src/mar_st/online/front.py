@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from mar_st.files import load_array, one_line
-from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER
+from mar_st.online.listing import BIGRAM_FILES, EMBEDDINGS, TOKENIZER
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -177,15 +177,14 @@ class TextPacker:
     Args:
         folder: Folder with the tokenizer and the tables.
         listing: Listing of the folder.
-        table: Type of the token embeddings to use.
     """
 
-    def __init__(self, folder: Path, listing: Listing, table: str) -> None:
+    def __init__(self, folder: Path, listing: Listing) -> None:
         self._listing = listing
         self._mode = listing.pooling["mode"]
         self.single = self._mode in ("cls", "lasttoken")
         self.tokenizer = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
-        self.table = EmbeddingTable(folder / EMBEDDING_TABLES[table])
+        self.table = EmbeddingTable(folder / EMBEDDINGS)
         self._bigrams = BigramTable(folder, self.table.width) if listing.bigrams else None
         self._prompt_tokens: dict[str, int] = {}
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 LISTING_FILE = "export.json"
 
-#: Number types of a table of token embeddings, and its file.
-EMBEDDING_TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
-TOKENIZER = "tokenizer.json"
+#: Files with the token embeddings, float16, and the tokenizer.
+EMBEDDINGS, TOKENIZER = "embeddings.npy", "tokenizer.json"
 
 #: Vectors of token pairs: keys of the pairs, and the vectors added to their first and second token.
 BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
@@ -71,11 +70,9 @@ class ExportVariant:
 
     Attributes:
         runtime: `native`, `onnx` or `openvino`.
-        precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
+        precision: `fp32` or `int8`.
         graph: File of the graph.
         files: All files of the graph, including its weights.
-        table: Type of the token embeddings that the graph reads.
-        options: Settings of the runtime.
         report: Measurements of the export.
     """
 
@@ -83,8 +80,6 @@ class ExportVariant:
     precision: str
     graph: str
     files: list[str]
-    table: Literal["float32", "float16"]
-    options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -206,10 +201,8 @@ class Listing(ExportListing):
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading needs."""
-        of_variants = [
-            [entry.graph, *entry.files, EMBEDDING_TABLES[entry.table]] for entry in self.variants.values()
-        ]
-        return [TOKENIZER, *self.pair_files(), *(name for names in of_variants for name in names)]
+        of_variants = [name for entry in self.variants.values() for name in (entry.graph, *entry.files)]
+        return [TOKENIZER, EMBEDDINGS, *self.pair_files(), *of_variants]
 
     def pair_files(self) -> tuple[str, ...]:
         """Return the names of the files with vectors of token pairs, if it has such vectors."""
@@ -235,8 +228,7 @@ class Listing(ExportListing):
     def identity(self, variant: ExportVariant) -> str:
         """Return the digest of all that the vectors of a variant depend on."""
         settings = [self.max_length, self.prompts, self.pooling, self.positions, self.truncation]
-        files = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self.pair_files()]
-        return self.digest(files, [settings, variant.options])
+        return self.digest([*variant.files, EMBEDDINGS, TOKENIZER, *self.pair_files()], settings)
 
 
 def format_of(folder: Path) -> str | None:

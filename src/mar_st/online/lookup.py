@@ -1,14 +1,14 @@
-"""Lookup encoders computed with numpy: of `mar export --format numpy`, and of saved models.
+"""Lookup encoders computed with numpy: of `mar export`, and of saved models.
 
 An exported folder has settings in `export.json`, the dictionary in `features.json`, and `lookup.bin`: in
 little-endian and this order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32
-`(features,)` and the table `(features, dim)` in its precision.
+`(features,)` and the table `(features, dim)` int8.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import ConfigDict
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
 DICTIONARY, TABLE_FILE = "features.json", "lookup.bin"
 
-#: Types of the table by precision.
-TABLE_DTYPES: dict[str, np.dtype[Any]] = {
-    "int8": np.dtype("i1"),
-    "fp16": np.dtype("<f2"),
-    "fp32": np.dtype("<f4"),
-}
-
 #: Type of the lookup encoder in saved models, and suffix of the type of the module after it.
 _LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
@@ -51,7 +44,6 @@ class LookupListing(ExportListing):
     Attributes:
         features: Number of features.
         lengths: Length of the shortest and of the longest n-gram, in characters.
-        precision: Precision of the table.
         report: Measurements of the export.
     """
 
@@ -59,7 +51,6 @@ class LookupListing(ExportListing):
 
     features: Size
     lengths: tuple[Size, Size]
-    precision: Literal["int8", "fp16", "fp32"]
     report: dict[str, Any] = field(default_factory=dict)
 
     def needed(self) -> list[str]:
@@ -103,14 +94,14 @@ class NumpyLookupEncoder:
             _json(folder / DICTIONARY), lengths=listing.lengths, max_length=listing.max_length
         )
         content = (folder / TABLE_FILE).read_bytes()
-        count, dim, kind = listing.features, listing.dim, TABLE_DTYPES[listing.precision]
-        if len(features) != count or len(content) != 4 * (2 * count + dim) + kind.itemsize * count * dim:
+        count, dim = listing.features, listing.dim
+        if len(features) != count or len(content) != 4 * (2 * count + dim) + count * dim:
             raise EncoderError(
                 f"The files of {folder} come from different exports; export the encoder again."
             )
         singles = np.frombuffer(content, "<f4", 2 * count + dim)
         parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))
-        parts["table"] = np.frombuffer(content, kind, offset=singles.nbytes).reshape(count, dim)
+        parts["table"] = np.frombuffer(content, np.int8, offset=singles.nbytes).reshape(count, dim)
         return cls(
             features,
             parts,

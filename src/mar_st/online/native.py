@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def kernels() -> ctypes.CDLL:
     if missing:
         raise EncoderError(
             f"The native encoder needs Linux and a processor with AVX-512 VNNI; this one has no "
-            f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino`)."
+            f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino-int8`)."
         )
     try:
         compiled = library(Path(__file__).parents[1] / "kernels" / "encoder.cpp", _COMPILER_FLAGS)
@@ -62,15 +61,15 @@ class NativeRuntime:
     Args:
         path: The `.json` file that describes the graph; the weights are in the `.npy` file of the same name,
             which is mapped into memory.
-        options: None are supported.
+        precision: `int8`.
         threads: Threads per call.
 
     Raises:
         EncoderError: The runtime cannot run on this machine.
     """
 
-    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
-        del options
+    def __init__(self, path: Path, precision: str, threads: int) -> None:
+        del precision
         self._kernels = kernels()
         try:
             content = read_json(path)

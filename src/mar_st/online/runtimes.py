@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(Protocol):
-    """A loaded graph; one call at a time. It is made of the graph's file, its options, and threads."""
+    """A loaded graph; one call at a time. It is made of the graph's file, its precision, and threads."""
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Return the vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
@@ -43,8 +43,8 @@ def optional(name: str, extra: str = "online") -> Any:
 class OnnxRuntime:
     """A graph in ONNX Runtime; its external weights are mapped into memory."""
 
-    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
-        del options
+    def __init__(self, path: Path, precision: str, threads: int) -> None:
+        del precision
         ort = optional("onnxruntime")
         settings = ort.SessionOptions()
         settings.intra_op_num_threads = threads
@@ -72,34 +72,20 @@ def _core() -> Any:
 class OpenVINORuntime:
     """A graph in OpenVINO; its weights are mapped into memory.
 
-    Args:
-        path: The `.xml` file.
-        options: `inference_precision` (`f32`, `bf16`), `dynamic_quantization_group` (0 computes with weights
-            as floats), `float_weights`.
-        threads: Threads per call.
+    With int8, 128 columns of a weight matrix share the scale of their activations.
     """
 
-    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
-        core = _core()
-        precision = options.get("inference_precision", "f32")
-        if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            precision = "f32"
-        if options.get("float_weights") and precision == "bf16" and threads < 2:
-            # OpenVINO 2026.4 divides by zero in its fused gated layer, made for two threads or more.
-            threads = 2
-            if processors() < 2:
-                precision = "f32"
+    def __init__(self, path: Path, precision: str, threads: int) -> None:
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": str(threads),
-            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_MMAP": "YES",
         }
-        group = options.get("dynamic_quantization_group")
-        if group is not None:
-            settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(group)
-        self._request = core.compile_model(str(path), "CPU", settings).create_infer_request()
+        if precision == "int8":
+            settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "128"
+        self._request = _core().compile_model(str(path), "CPU", settings).create_infer_request()
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Compute vectors, as `Runtime.run`."""
@@ -121,7 +107,7 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
         raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {', '.join(_RUNTIMES)}.")
     path = folder / variant.graph
     try:
-        opened: Runtime = _RUNTIMES[variant.runtime](path, variant.options, threads or processors())
+        opened: Runtime = _RUNTIMES[variant.runtime](path, variant.precision, threads or processors())
     except MarError:
         raise
     except Exception as error:  # the runtimes have exceptions of their own for damaged and unsupported graphs

@@ -28,7 +28,9 @@ from mar_st.serve.schemas import MAX_HITS, MAX_TEXTS, EmbeddingsRequest, RerankR
 from mar_st.serve.settings import Keys, ServeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from pydantic import BaseModel
 
     from mar_st.index import Searcher
     from mar_st.serve.engine import Engine
@@ -53,13 +55,17 @@ _PUBLIC = ["/", "/page.js", "/texts.js", "/page.css", "/openapi.json", "/healthz
 
 
 #: Reads the body of a request.
-_BODIES = {"search": SearchRequest, "embeddings": EmbeddingsRequest, "rerank": RerankRequest}
+_BODIES: dict[str, type[BaseModel]] = {
+    "search": SearchRequest,
+    "embeddings": EmbeddingsRequest,
+    "rerank": RerankRequest,
+}
 
 
 class _Posted(APIRoute):
     """A route whose body is read by pydantic alone: 55 us per request, where FastAPI's own way takes 140."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Any = self.endpoint
         model = _BODIES[endpoint.__name__]
 

@@ -157,7 +157,8 @@ class Engine:
         self.examples = list({hit.title: None for hit in hits if 2 <= len(hit.title) <= 30})[:EXAMPLES]
         limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
-        self._pairs = None if searcher.reranker is None else Batcher(searcher.reranker.score, **limits)
+        score: Any = None if searcher.reranker is None else searcher.reranker.score
+        self._pairs: Batcher[Any, Any] | None = None if score is None else Batcher(score, **limits)
 
     async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
         """Return the hits of a request, and when its vector was ready.
@@ -212,7 +213,7 @@ class Engine:
             raise bad("This server has no reranker; start it with --reranker.", "query", "no_reranker")
         pairs = [(request.query, text) for text in request.texts]
         future = self._pairs.submit(pairs, deadline=deadline)
-        scores = np.array(await asyncio.wrap_future(future), dtype=np.float32)
+        scores: np.ndarray = np.array(await asyncio.wrap_future(future), dtype=np.float32)
         model = self.searcher.reranker.open()
         if not request.raw_scores and type(getattr(model, "activation_fn", None)).__name__ == "Identity":
             scores = 1 / (1 + np.exp(-scores))

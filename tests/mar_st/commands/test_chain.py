@@ -29,7 +29,7 @@ def test_search_with_the_exported_encoder_scores_as_mteb_does(tmp_path):
     expected = results.task_results[0].scores["test"][0]["ndcg_at_10"]
     mar("encode", "mar-mini", TASK, tmp_path / "vectors")
     mar("index", "build", tmp_path / "vectors", tmp_path / "index")
-    mar("export", "mar-mini", tmp_path / "encoder", "--format", "openvino", "--weight-format", "int8")
+    mar("export", "mar-mini", tmp_path / "encoder", "--format", "openvino-int8")
     queries = ("--queries", TASK / "queries.jsonl", "--qrels", TASK / "qrels" / "test.tsv", "--json")
     exported = json.loads(mar("search", tmp_path / "index", "--encoder", tmp_path / "encoder", *queries))
     original = json.loads(mar("search", tmp_path / "index", "--encoder", "mar-mini", *queries))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
+from mar_st.encode import VectorFolder, encode_corpus
 from tests.mar_st.conftest import ALPHABET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = EncodeSettings(shard=16)
+    from mar_st.encode import EncodeSettings
 
 #: Of default vectors of these small models, whose weights are large.
 ATOL = 1e-4
@@ -36,9 +36,9 @@ def write(path: Path, content: list[dict[str, str]]) -> Path:
 
 
 def encode(
-    model: Path, corpus: Path, out: Path, settings: EncodeSettings = SETTINGS, **options: Any
+    model: Path, corpus: Path, out: Path, settings: EncodeSettings | None = None, **options: Any
 ) -> VectorFolder:
-    return encode_corpus(model, corpus, out, settings, show_progress=False, **options)
+    return encode_corpus(model, corpus, out, settings, shard=16, show_progress=False, **options)
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -111,7 +111,7 @@ def test_another_model_setting_or_corpus_is_refused(
 ) -> None:
     out = tmp_path / "whole"
     with pytest.raises(MarError, match=r"precision: was float32, now int8; max_length: was None, now 8"):
-        encode(model, corpus, out, EncodeSettings(shard=16, precision="int8", max_length=8))
+        encode(model, corpus, out, EncodeSettings(precision="int8", max_length=8))
     other = tmp_path / "other"
     MAR.from_pretrained(model, device="cpu").save_pretrained(str(other))
     path = next(other.glob("document_0*/config.json"))
@@ -147,10 +147,7 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
 def test_killed_it_resumes_to_the_same_files(model: Path, tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.jsonl", rows(400))
     whole = files(encode(model, corpus, tmp_path / "whole").path)
-    code = (
-        "import sys; from mar_st.encode import EncodeSettings, encode_corpus; "
-        "encode_corpus(*sys.argv[1:4], EncodeSettings(shard=16))"
-    )
+    code = "import sys; from mar_st.encode import encode_corpus; encode_corpus(*sys.argv[1:4], shard=16)"
     command = [sys.executable, "-c", code, str(model), str(corpus), str(tmp_path / "v")]
     shards, kills = tmp_path / "v" / "shards", 0
     for limit in (1, 8):

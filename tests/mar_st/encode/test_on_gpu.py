@@ -45,7 +45,8 @@ def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precisi
         tmp_path / "mar",
         corpus,
         tmp_path / "vectors",
-        settings=EncodeSettings(dtype=DTYPES[precision], shard=32),
+        settings=EncodeSettings(dtype=DTYPES[precision]),
+        shard=32,
         show_progress=False,
     )
     folder = VectorFolder.open(tmp_path / "vectors")

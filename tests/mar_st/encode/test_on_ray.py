@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = EncodeSettings(shard=8)
-
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
@@ -44,7 +42,7 @@ def test_a_lost_machine_changes_nothing(
     import ray
 
     corpus = write(tmp_path / "corpus.jsonl", rows(1600))
-    whole = encode_corpus(model, corpus, tmp_path / "whole", SETTINGS, threads=1, show_progress=False)
+    whole = encode_corpus(model, corpus, tmp_path / "whole", shard=8, threads=1, show_progress=False)
     assert len([node for node in ray.nodes() if node["Alive"]]) == 2
     shards = tmp_path / "v" / "shards"
     lost: list[int] = []
@@ -59,7 +57,7 @@ def test_a_lost_machine_changes_nothing(
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     folder = encode_corpus(
-        model, corpus, tmp_path / "v", SETTINGS, threads=1, engine="ray", show_progress=False
+        model, corpus, tmp_path / "v", shard=8, threads=1, engine="ray", show_progress=False
     )
     killer.join(timeout=1)
 
@@ -77,5 +75,5 @@ def test_errors_of_a_machine_are_reported(
     corpus = write(tmp_path / "corpus.jsonl", rows(20))
     with pytest.raises(MarError, match="32 dimensions; 33"):
         encode_corpus(
-            model, corpus, tmp_path / "v", EncodeSettings(dim=33, shard=8), engine="ray", show_progress=False
+            model, corpus, tmp_path / "v", EncodeSettings(dim=33), shard=8, engine="ray", show_progress=False
         )

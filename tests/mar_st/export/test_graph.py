@@ -24,9 +24,9 @@ SHARED = (
 
 def packed_vectors(model, folder, texts, prompt=""):
     parts = parts_of(list(model))
-    listing, exact = write_front(TorchEncoder(model), parts, folder, source="tiny", exact=True)
+    listing = write_front(TorchEncoder(model), parts, folder, source="tiny")
     check_tokens(parts, folder, listing, texts)
-    front = TextPacker(folder, listing, exact)
+    front = TextPacker(folder, listing)
     graph = PackedEncoder(parts).eval()
     vectors = []
     with torch.inference_mode():
@@ -92,7 +92,8 @@ def test_windows_and_embeddings_of_decoders_are_those_of_the_model(model_type, s
     texts = [*TEXTS, "感冒发热怎么办呢高血压医生你好"]
     model = make_model(pooling="lasttoken", config=config)
     expected = np.stack([model.encode(text, task="query") for text in texts])
-    np.testing.assert_allclose(packed_vectors(model, tmp_path, texts), expected, atol=2e-6)
+    atol = 1e-3 if "gemma" in model_type else 2e-6  # its scaled embeddings are rounded to float16
+    np.testing.assert_allclose(packed_vectors(model, tmp_path, texts), expected, atol=atol)
 
 
 @pytest.mark.thorough
@@ -115,20 +116,8 @@ def test_unsupported_models_are_refused():
 def test_a_tokenizer_that_differs_from_its_file_is_refused(tmp_path):
     model = make_model("gte")
     parts = parts_of(list(model))
-    listing, _ = write_front(TorchEncoder(model), parts, tmp_path, source="tiny", exact=False)
+    listing = write_front(TorchEncoder(model), parts, tmp_path, source="tiny")
     content = (tmp_path / "tokenizer.json").read_text(encoding="utf-8").replace('"头": 5', '"头": 9', 1)
     (tmp_path / "tokenizer.json").write_text(content.replace('"头":5', '"头":9', 1), encoding="utf-8")
     with pytest.raises(MarError, match=r"does more than its tokenizer\.json says"):
         check_tokens(parts, tmp_path, listing, ["头头头"])
-
-
-def test_half_precision_weights_need_no_float32_table(tmp_path):
-    model = make_model("gte")
-    parts = parts_of(list(model))
-    assert write_front(TorchEncoder(model), parts, tmp_path, source="tiny", exact=True)[1] == "float32"
-    assert (tmp_path / "embeddings.float32.npy").is_file()
-    model.half().float()
-    (tmp_path / "half").mkdir()
-    half = write_front(TorchEncoder(model), parts, tmp_path / "half", source="tiny", exact=True)
-    assert half[1] == "float16"
-    assert not (tmp_path / "half" / "embeddings.float32.npy").exists()

@@ -180,7 +180,7 @@ def test_weights_are_packed_for_the_kernel():
 @needs_kernels
 def test_another_variant_is_used_where_native_cannot_run(gte_folder, tmp_path, monkeypatch, caplog):
     out = tmp_path / "out"
-    listing = export(ExportSettings(model=str(gte_folder), out=out, threads=1))
+    listing = export(ExportSettings(model=str(gte_folder), out=out))
     assert set(listing.variants) == {"native-int8", "openvino-int8"}
     assert listing.variants["native-int8"].report["alone_cosine"] == 1
     assert listing.variants["native-int8"].report["cosine_min"] > 0.99
@@ -192,11 +192,11 @@ def test_another_variant_is_used_where_native_cannot_run(gte_folder, tmp_path, m
         object.__setattr__(listing, "chosen", "native-int8")
         listing.write(out)
         assert load_query_encoder(out, threads=1).variant.runtime == "openvino"
-        again = export(ExportSettings(model=str(gte_folder), out=tmp_path / "again", threads=1))
+        again = export(ExportSettings(model=str(gte_folder), out=tmp_path / "again"))
         assert set(again.variants) == {"openvino-int8"}
         assert "no avx1024" in again.refused["native-int8"]
         with pytest.raises(MarError, match=r"Nothing could be exported: native-int8: .* no avx1024"):
-            export(ExportSettings(model=str(gte_folder), out=tmp_path / "none", format=["native"]))
+            export(ExportSettings(model=str(gte_folder), out=tmp_path / "none", format=["native-int8"]))
     finally:
         runtime.kernels.cache_clear()
 
@@ -227,8 +227,8 @@ def test_a_damaged_export_is_one_clear_error(tmp_path):
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, "tables": 10**9}), encoding="utf-8")
     with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
-        NativeRuntime(path, {}, 1)
+        NativeRuntime(path, "int8", 1)
     path.write_text(json.dumps(content), encoding="utf-8")
     weights.write_bytes(weights.read_bytes()[:-64])
     with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
-        NativeRuntime(path, {}, 1)
+        NativeRuntime(path, "int8", 1)

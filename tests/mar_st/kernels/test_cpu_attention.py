@@ -1,4 +1,4 @@
-"""Attention in bfloat16 as matrix products: what torch's fused attention gives, mask by mask."""
+"""Attention in float32 for training: it rounds once, and ends with its context."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from mar_st.kernels import cpu_attention
-from mar_st.kernels.cpu_attention import (
-    FLOAT32_ATTENTION,
-    float32_attention,
-    product_attention,
-)
+from mar_st.kernels.cpu_attention import FLOAT32_ATTENTION, float32_attention
 from tests.mar_st.encode.encoders import symmetric
 
 
@@ -29,13 +24,6 @@ def layer(causal: bool = False) -> nn.Module:
     module: Any = nn.Module()
     module.is_causal, module.num_key_value_groups = causal, 1
     return module
-
-
-@torch.inference_mode()
-def attended(tensors: list[Any], mask: torch.Tensor | None = None, **more: Any) -> torch.Tensor:
-    module: Any = layer()
-    module.num_key_value_groups = tensors[0].shape[1] // tensors[1].shape[1]
-    return product_attention(module, *tensors, mask, **more)[0]
 
 
 def exact(tensors: list[Any], mask: torch.Tensor | None = None, scale: float | None = None) -> torch.Tensor:
@@ -53,67 +41,6 @@ def padding(texts: int = 3, tokens: int = 9) -> torch.Tensor:
     mask = seen[:, None, None, :].repeat(1, 1, tokens, 1)
     mask[:, :, 0, 1:] = False
     return mask
-
-
-@pytest.mark.parametrize("groups", [4, 2, 1])
-@pytest.mark.parametrize("kind", ["none", "bool", "one row", "added"])
-def test_equals_exact_attention(groups: int, kind: str) -> None:
-    tensors = drawn(groups=groups)
-    mask = {
-        "none": None,
-        "bool": padding(),
-        "one row": padding()[:, :, 1:2],
-        "added": torch.where(padding(), 0.0, -1e9).bfloat16(),
-    }[kind]
-    output, wanted = attended(tensors, mask, scaling=0.3), exact(tensors, mask, 0.3)
-    assert output.shape == (3, 9, 4, 16)
-    assert output.is_contiguous()
-    assert (output - wanted).abs().max() < 0.02
-    if mask is not None:
-        assert (output - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
-
-
-@pytest.mark.parametrize("bytes_", [1, 2 * 9 * 9 * 2, 2 * 9 * 9 * 4, 2 * 9 * 9 * 9, 2**20])
-@pytest.mark.parametrize("groups", [4, 2])
-def test_parts_give_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors, mask = drawn(groups=groups), padding()
-    whole = attended(tensors, mask)
-    monkeypatch.setattr(cpu_attention, "_SCORE_BYTES_PER_PRODUCT", bytes_)
-    torch.testing.assert_close(attended(tensors, mask), whole, atol=0.01, rtol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
-def test_a_fully_masked_token_has_finite_values(dtype: torch.dtype) -> None:
-    mask = padding()
-    mask[1, :, 3] = False
-    if dtype != torch.bool:
-        mask = torch.where(mask, 0.0, torch.finfo(dtype).min).to(dtype)
-    assert attended(drawn(), mask).isfinite().all()
-
-
-def test_a_causal_layer_without_mask_is_causal() -> None:
-    tensors = drawn()
-    with torch.inference_mode():
-        output, _ = product_attention(layer(causal=True), *tensors, None)
-        as_asked, _ = product_attention(layer(), *tensors, None, is_causal=True)
-    wanted = scaled_dot_product_attention(*(t.double() for t in tensors), is_causal=True).transpose(1, 2)
-    assert (output - wanted).abs().max() < 0.02
-    assert torch.equal(output, as_asked)
-    assert (attended(tensors) - wanted).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(("groups", "most"), [(4, 2 * 9 * 9), (2, 4 * 9 * 9)])
-def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = drawn(groups=groups)
-    short = attended(tensors)
-    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most)
-    assert torch.equal(attended(tensors), short)
-    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most - 1)
-    monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
-    assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
-
-
-# -- in float32, for training --
 
 
 def taught(tensors: list[Any], mask: torch.Tensor | None) -> tuple[torch.Tensor, list[torch.Tensor]]:

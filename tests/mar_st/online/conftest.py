@@ -47,18 +47,19 @@ class ExportFolder:
 
 @pytest.fixture
 def lookup_folder(tmp_path):
-    """A lookup encoder with random numbers, in full precision."""
+    """A lookup encoder with random numbers."""
     folder = tmp_path / "lookup"
     folder.mkdir()
-    values = np.random.default_rng(0).standard_normal(5 + 4 + 5 + 5 * 4).astype("<f4")
-    values[9:14] = 1  # scales
-    (folder / "lookup.bin").write_bytes(values.tobytes())
+    values = np.random.default_rng(0).standard_normal(5 + 4 + 5).astype("<f4")
+    values[9:] = np.abs(values[9:]) / 50  # scales
+    table = np.random.default_rng(1).integers(-127, 128, 5 * 4).astype(np.int8)
+    (folder / "lookup.bin").write_bytes(values.tobytes() + table.tobytes())
     (folder / "features.json").write_text(json.dumps(FEATURES), encoding="utf-8")
     LookupListing(
         model={"source": "m", "identity": "0" * 64, "query": "query-lookup"},
         files={name: entry_of(folder / name) for name in ("lookup.bin", "features.json")},
         features=5, dim=4, normalised=True, similarity="cosine", lengths=[1, 2], max_length=8,
-        precision="fp32", prompts=PROMPTS, space="s" * 64,
+        prompts=PROMPTS, space="s" * 64,
     ).write(folder)  # fmt: skip
     return ExportFolder(folder)
 
@@ -69,13 +70,13 @@ def graph_folder(tmp_path):
     folder = tmp_path / "graph"
     folder.mkdir()
     graphs = ("native-int8.json", "onnx-fp32.onnx", "onnx-int8.onnx")
-    names = [*graphs, "tokenizer.json", "embeddings.float32.npy"]
+    names = [*graphs, "tokenizer.json", "embeddings.npy"]
     for name in names:
         (folder / name).write_bytes(b"content of " + name.encode())
     variants = {
         name.partition(".")[0]: {
             "runtime": name.partition("-")[0], "precision": name.partition("-")[2].partition(".")[0],
-            "graph": name, "files": [name], "table": "float32", "options": {}, "report": {"p50_ms": speed},
+            "graph": name, "files": [name], "report": {"p50_ms": speed},
         }
         for name, speed in zip(graphs, (2.0, 9.0, 4.0), strict=True)
     }  # fmt: skip

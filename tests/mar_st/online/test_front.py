@@ -23,14 +23,14 @@ def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype):
 
 def make_front(folder, mode="cls", *, include_prompt=True):
     make_tokenizer("query").backend_tokenizer.save(str(folder / "tokenizer.json"))
-    np.save(folder / "embeddings.float16.npy", np.arange(64 * 4, dtype=np.float16).reshape(64, 4))
+    np.save(folder / "embeddings.npy", np.arange(64 * 4, dtype=np.float16).reshape(64, 4))
     pooling = {"mode": mode, "include_prompt": include_prompt, "special": [0, 1, 2, 3]}
     listing = Listing(
         model={"source": "m", "identity": "0"},
         dim=4, normalised=True, similarity="cosine", max_length=100, prompts={}, pooling=pooling,
         positions=2, filler=0, truncation="right", variants={}, chosen="", files={},
     )  # fmt: skip
-    return TextPacker(folder, listing, "float16")
+    return TextPacker(folder, listing)
 
 
 def test_packs_hold_all_texts_in_order(tmp_path, monkeypatch):

@@ -44,7 +44,6 @@ def test_a_file_that_is_no_listing_is_refused(tmp_path, content):
         ("pooling__mode", "sideways"),
         ("pooling", {"mode": "mean", "include_prompt": False}),
         ("variants__onnx-fp32__files", [1]),
-        ("variants__onnx-fp32__table", "int4"),
         ("of_a_later_version", 1),
     ],
 )
@@ -99,7 +98,6 @@ def test_a_back_end_that_was_not_exported_is_refused_with_those_there_are(graph_
         ({"truncation": "left"}, False),
         ({"pooling__mode": "mean"}, False),
         ({"model__identity": "1" * 64}, False),
-        ({"variants__onnx-fp32__options": {"threads": 1}}, False),
     ],
 )
 def test_the_identity_changes_with_all_that_vectors_depend_on(graph_folder, change, same):
