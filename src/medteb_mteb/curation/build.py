@@ -259,8 +259,11 @@ def build(settings: BuildSettings) -> dict[str, Any]:
     planned = load_build(settings.file)
     wanted = planned.until(settings.until)
     if settings.dry_run:
-        return {"out": str(planned.root), "steps": forecast(wanted)}
+        steps = forecast(wanted)
+        return {"out": str(planned.root), "steps": steps, "failed": any(one["error"] for one in steps)}
     _check(wanted)
+    if wrong := next((one for one in forecast(wanted) if one["error"]), None):
+        raise MarError(f"Step {wrong['name']!r}: {wrong['error']}.")
     report: dict[str, Any] = {"out": str(planned.root), "steps": [], "stopped": "", "leakage": None}
     with locked(planned.root):
         for number, one in enumerate(wanted, 1):
@@ -456,7 +459,9 @@ def as_text(report: Mapping[str, Any]) -> str:
                 f"; {one['requests']:,} requests, {one['prompt_tokens']:,} tokens in, "
                 f"{one['answer_tokens']:,} out, cost {one['cost']:.4g}"
             )
-        lines += [line, *(f"{'':{width}}  note: {note}" for note in one["notes"])]
+        remarks = [f"error: {one['error']}"] if one.get("error") else []
+        remarks += [f"note: {note}" for note in one.get("notes", ())]
+        lines += [line, *(f"{'':{width}}  {remark}" for remark in remarks)]
     if "leakage" not in report:
         sums = [
             sum(one[key] for one in steps) for key in ("requests", "prompt_tokens", "answer_tokens", "cost")

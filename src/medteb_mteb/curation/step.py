@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import typer
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from mar_st.errors import MarError
 from mar_st.files import clear, locked, read_record, write_json
@@ -48,6 +48,7 @@ __all__ = [
     "Runtime",
     "Step",
     "StepSettings",
+    "TestSize",
     "Volume",
     "add_step",
     "digest_of",
@@ -103,6 +104,16 @@ class Model:
     """Marks a field of one model or several: a folder, a file of a run, or a name, which is kept as it is."""
 
 
+def _some(test: float) -> float:
+    if 1 <= test < 2:
+        raise ValueError(f"{test:g} is a test of one query; give a share below 1, such as 0.3, or a number")
+    return test
+
+
+#: Number of test queries, or their share of all if below 1.
+TestSize: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_some)]
+
+
 class StepSettings(Settings):
     """Options of a step: base class."""
 
@@ -138,7 +149,7 @@ class Estimate:
         prompt_tokens: Tokens of their prompts.
         answer_tokens: Tokens of the answers.
         cost: Price of the requests.
-        notes: Warnings, such as of a test that would be too small.
+        error: Why the step will fail, such as a test that would be too small.
     """
 
     rows: int
@@ -148,7 +159,7 @@ class Estimate:
     prompt_tokens: int = 0
     answer_tokens: int = 0
     cost: float = 0.0
-    notes: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,25 @@ def test_mistakes_in_the_file_are_refused_before_anything_is_done(write, tmp_pat
     assert not (tmp_path / "build").exists()
 
 
+@pytest.mark.parametrize(
+    ("test", "message"), [(0.5, "at most 18 queries of the 30"), (50, "at most 36 queries of the 45")]
+)
+def test_a_test_that_would_be_too_small_is_refused_before_anything_is_paid(write, endpoint, test, message):
+    asked = endpoint.requests
+    path = write(changed(6, small=False, test=test))
+    report = run(path, dry_run=True)
+    assert report["failed"]
+    assert message in as_text(report)
+    with pytest.raises(MarError, match=message):
+        run(path)
+    assert endpoint.requests == asked
+
+
+def test_a_test_of_one_query_is_refused(write):
+    with pytest.raises(MarError, match="a test of one query"):
+        run(write(changed(6, test=1.0)), dry_run=True)
+
+
 def test_a_default_that_no_step_has_is_refused(write):
     with pytest.raises(MarError, match="no step has the option 'colour'"):
         run(write(colour="red"))

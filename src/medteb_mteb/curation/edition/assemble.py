@@ -18,7 +18,7 @@ from medteb_mteb.curation.files import read_texts
 from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write_rows, write_texts
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import smallest_difference
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings, provenance_of
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings, TestSize, provenance_of
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates, split_queries
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ class AssembleSettings(StepSettings):
     edition: str = Field(min_length=1, description="Name of the edition.")
     licence: str = Field(min_length=1, description="Licence of the data, e.g. cc-by-4.0.")
     version: str = Field("1.0.0", description="Version of the edition.")
-    test: float = Field(
+    test: TestSize = Field(
         0.2,
-        gt=0,
         description="Number of test queries, or their share if below 1; the others become training data.",
     )
     corpus: Literal["undisputed", "labelled", "all"] = Field(
@@ -347,8 +346,12 @@ def _estimate(settings: AssembleSettings, volumes: Mapping[str, Volume]) -> Esti
     queries = volumes["labels"].queries or volumes["queries"].rows
     test = min(queries, int(settings.test)) if settings.test >= 1 else round(queries * settings.test)
     required = MIN_TEST_SHARE * settings.test if settings.test >= 1 else MIN_TEST_QUERIES
-    notes = (f"the test will have at most {test} queries",) if test < required and not settings.small else ()
-    return Estimate(test, queries=test, notes=notes)
+    few = test < required and not settings.small
+    error = (
+        f"the test would have at most {test} queries of the {required:g} that are required. Give more "
+        "queries, raise 'test', or allow a small test ('small: true')"
+    )
+    return Estimate(test, queries=test, error=error * few)
 
 
 ASSEMBLE = Step("assemble", AssembleSettings, assemble, "editions", _estimate, trains=True)

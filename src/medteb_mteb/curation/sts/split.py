@@ -103,10 +103,15 @@ def _drawn(sizes: Counter[tuple[str, str]], wanted: int) -> set[tuple[str, str]]
         if sizes[pair] <= room:
             chosen.add(pair)
             room -= sizes[pair]
+    if not sizes:
+        raise MarError(
+            "The test is empty: every query is near one of a training set, or lacks a valid rewrite. Give "
+            "queries that no training set has, or another LLM."
+        )
     if not chosen:
         raise MarError(
-            f"The test is empty: {wanted} of {sizes.total()} queries with all rewrites that no training set "
-            f"holds may go there, and the smallest of {len(sizes)} entries has "
-            f"{min(sizes.values(), default=0)}. Give more queries, raise test, or set per_entry."
+            f"The test is empty: {wanted} of {sizes.total()} queries may go there, and the smallest of "
+            f"{len(sizes)} entries has {min(sizes.values())}. Give more queries, raise 'test', or set "
+            "'per_entry'."
         )
     return chosen

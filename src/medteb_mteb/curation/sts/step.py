@@ -18,7 +18,7 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import refuse_private
 from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume, provenance_of
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, TestSize, Volume, provenance_of
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import (
@@ -52,9 +52,7 @@ class StsSettings(WriterSettings, PrivateSettings, AgainstSettings):
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     edition: str = Field(min_length=1, description="Name of the edition.")
     licence: str = Field(min_length=1, description="Licence of the data.")
-    test: float = Field(
-        0.2, gt=0, allow_inf_nan=False, description="Number of test queries, or their share if below 1."
-    )
+    test: TestSize = Field(0.2, description="Number of test queries, or their share if below 1.")
     per_entry: int | None = Field(None, ge=1, description="Maximum number of queries of a dictionary entry.")
     training: Annotated[tuple[Path, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
         (), description="Training data of models; the test has no near-duplicates of their queries."
@@ -85,6 +83,10 @@ def sts(settings: StsSettings) -> Counts:
     terms, selection, number = _selected(settings)
     if not settings.already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
+    # Whether a test is possible at all is known before anything is paid.
+    queries = {one.query.id: [one.query.full] for one in selection.candidates}
+    entries = {one.query.id: one.entry.pair for one in selection.candidates}
+    _split(entries, queries, set(queries), settings)
     prompts = [render(one) for one in selection.candidates]
     generation = settings.ask(prompts, prompt_version(), read_rewrites, "sts")
     rows = [
@@ -102,7 +104,13 @@ def sts(settings: StsSettings) -> Counts:
     provenance = settings.provenance(prompt_version(), generation)
     if not generation.complete:
         return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
-    sides = _split(rows, settings)
+    usable = {row.candidate.query.id: row for row in rows if row.good}
+    sides = _split(
+        {name: entries[name] for name in usable},
+        {name: [row.candidate.query.full, *row.good.values()] for name, row in usable.items()},
+        {name for name, row in usable.items() if not row.dropped},
+        settings,
+    )
     statistics = _statistics(number, selection, rows, sides)
     by_id = {row.candidate.query.id: row for row in rows}
     training = _write_training(settings.out / "train", [by_id[name] for name in sides.train])
@@ -137,15 +145,16 @@ def _selected(settings: StsSettings) -> tuple[Dictionary, Selection, int]:
     return terms, selection, len(texts)
 
 
-def _split(rows: Sequence[_Rewritten], settings: StsSettings) -> QuerySplit:
-    """Split the queries that have a good rewrite into test and training."""
-    usable = {row.candidate.query.id: row for row in rows if row.good}
-    if not usable:
-        raise MarError(f"None of {len(rows)} rewritten queries has a valid rewrite; try another model.")
+def _split(
+    entries: Mapping[str, tuple[str, str]],
+    sentences: Mapping[str, Sequence[str]],
+    whole: set[str],
+    settings: StsSettings,
+) -> QuerySplit:
     return split_by_entry(
-        {name: row.candidate.entry.pair for name, row in usable.items()},
-        {name: [row.candidate.query.full, *row.good.values()] for name, row in usable.items()},
-        whole={name for name, row in usable.items() if not row.dropped},
+        entries,
+        sentences,
+        whole=whole,
         test=settings.test,
         training_queries=[query for path in settings.training for query in training_queries(path)],
         held_out=settings.held_out(),

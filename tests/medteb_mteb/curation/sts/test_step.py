@@ -143,13 +143,15 @@ def test_an_estimate_bounds_the_requests(tmp_path):
 
 
 def test_what_cannot_become_a_test_is_refused(make, tmp_path, write):
-    with serving(answer) as url:
+    server = FaultEndpoint(answer=answer)
+    with running(server) as url:
         with pytest.raises(MarError, match="test is empty"):
             make(url, "a", test=2)
         near = write(tmp_path / "train.jsonl", [{"query": text, "positive": "x"} for text in QUERIES])
-        with pytest.raises(MarError, match="test is empty"):
+        with pytest.raises(MarError, match="near one of a training set"):
             make(url, "b", training=(near,))
         with pytest.raises(ValidationError):
             make(url, "c", test=0)
         with pytest.raises(MarError, match="anonymize"):
             make(url, "d", already_anonymous=False)
+    assert server.made == 0  # nothing was paid
