@@ -127,7 +127,9 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=10)
     options = parser.parse_args()
 
-    from medteb_mteb.curation.judge import Judges, grade_pools, read_material
+    from medteb_mteb.curation.judge.judges import Judges
+    from medteb_mteb.curation.judge.judging import grade_pools
+    from medteb_mteb.curation.judge.material import read_material
 
     limit = options.concurrency / options.latency
     here, there = multiprocessing.Pipe()

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.step import anonymize
     from medteb_mteb.curation.build import build, forecast
     from medteb_mteb.curation.diversify import diversify
-    from medteb_mteb.curation.judge import judge, load_judges
+    from medteb_mteb.curation.judge.judges import load_judges
+    from medteb_mteb.curation.judge.step import judge
     from medteb_mteb.curation.llm import load_llm
-    from medteb_mteb.curation.sts import sts
+    from medteb_mteb.curation.sts.step import sts
     from medteb_mteb.folders import task_from_folder
     from medteb_mteb.plugin import (
         RegistryError,
@@ -36,12 +37,12 @@ _HOMES = {
     "build": "curation.build",
     "diversify": "curation.diversify",
     "forecast": "curation.build",
-    "judge": "curation.judge",
-    "load_judges": "curation.judge",
+    "judge": "curation.judge.step",
+    "load_judges": "curation.judge.judges",
     "load_llm": "curation.llm",
     "register": "plugin",
     "register_tasks": "plugin",
-    "sts": "curation.sts",
+    "sts": "curation.sts.step",
     "task_from_folder": "folders",
     "unregister": "plugin",
     "unregister_tasks": "plugin",

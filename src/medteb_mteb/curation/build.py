@@ -19,13 +19,13 @@ from pydantic import Field
 
 from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.files import finished_folder, locked, read_record, write_json
+from mar_st.files import finished_folder, locked, read_record, regular, write_json
 from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
 from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.diversify import DIVERSIFY
 from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.files import read_texts
-from medteb_mteb.curation.judge import JUDGE
+from medteb_mteb.curation.judge.step import JUDGE
 from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.pooling import POOL
@@ -43,10 +43,13 @@ from medteb_mteb.curation.step import (
     perform,
     tokens_of,
 )
-from medteb_mteb.curation.sts import STS
-from medteb_mteb.curation.synthetic import SYNTHESIZE_QUERIES, SYNTHESIZE_TASKS
+from medteb_mteb.curation.sts.step import STS
+from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
+from medteb_mteb.curation.synthetic.tasks import SYNTHESIZE_TASKS
 from medteb_mteb.curation.texts.near_duplicates import DEDUP
-from medteb_mteb.curation.training import PAIRS, ROUND_TRIP, TRIPLES
+from medteb_mteb.curation.training.pairs import PAIRS
+from medteb_mteb.curation.training.round_trip import ROUND_TRIP
+from medteb_mteb.curation.training.triples import TRIPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -219,7 +222,7 @@ def _source(value: str, mark: Input, built: Build, base: Path, where: str) -> tu
     if not value.startswith(HUB) and not path.exists():
         names = ", ".join(planned.name for planned in built.steps) or "none"
         raise MarError(f"{where}: there is no {path}, and no step {value!r} before it (steps: {names}).")
-    return None, value if value.startswith(HUB) else str(path)
+    return None, value if value.startswith(HUB) else str(regular(path))
 
 
 def _output(built: Build, planned: Planned) -> Path:

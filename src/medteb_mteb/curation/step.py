@@ -30,7 +30,7 @@ import typer
 from pydantic import AfterValidator, BaseModel, Field
 
 from mar_st.errors import MarError
-from mar_st.files import clear, locked, read_record, write_json
+from mar_st.files import clear, locked, read_record, regular, write_json
 from mar_st.options import Argument, Settings, command
 
 if TYPE_CHECKING:
@@ -379,9 +379,9 @@ def digest_of(path: str | Path) -> str:
     Raises:
         MarError: There is no such file or folder.
     """
-    place = Path(path)
     if str(path).startswith(HUB):
         return str(path)
+    place = regular(Path(path))
     if lineage(place) and place.is_dir():
         return str(lineage(place)[-1]["result"])
     if place.is_file():

@@ -17,7 +17,7 @@ from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
-from medteb_mteb.curation.training import training_texts
+from medteb_mteb.curation.training.leaks import training_texts
 from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -311,6 +312,21 @@ def test_a_test_that_would_be_too_small_is_refused_before_anything_is_paid(write
 def test_a_test_of_one_query_is_refused(write):
     with pytest.raises(MarError, match="a test of one query"):
         run(write(changed(6, test=1.0)), dry_run=True)
+
+
+def test_pipes_and_nested_merges_do_not_hang_a_build(write, tmp_path):
+    path = write()
+    (tmp_path / "queries.jsonl").unlink()
+    os.mkfifo(tmp_path / "queries.jsonl")
+    for dry_run in (True, False):
+        with pytest.raises(MarError, match="pipe or a device"):
+            run(path, dry_run=dry_run)
+    nested = "a0: &a0 {x: 1}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}, *a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)
+    )
+    path.write_text(nested + "steps: []\n")
+    with pytest.raises(MarError, match="merge"):
+        run(path, dry_run=True)
 
 
 def test_a_default_that_no_step_has_is_refused(write):

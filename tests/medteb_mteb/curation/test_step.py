@@ -1,6 +1,7 @@
 """The protocol of steps: commands from settings, resumption, redoing, lineage."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -98,3 +99,9 @@ def test_the_command_has_the_options_of_the_settings(source: Path, tmp_path: Pat
     stopped = runner.invoke(app, ["upper", str(source), str(tmp_path / "p"), "--suffix", "stop"])
     assert stopped.exit_code == 1
     assert runner.invoke(app, ["upper", str(source), "x", "--batch-size", "0"]).exit_code == 2
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MarError, match="pipe or a device"):
+        perform(STEP, UpperSettings.model_validate({"in": tmp_path / "pipe", "out": tmp_path / "o"}))

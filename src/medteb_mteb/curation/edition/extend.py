@@ -22,7 +22,8 @@ from mar_st.options import Argument, FromFile, Settings, Switch
 from medteb_mteb.curation.edition.write import describe
 from medteb_mteb.curation.files import Text
 from medteb_mteb.curation.files.layout import write_rows, write_texts
-from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings
+from medteb_mteb.curation.judge.judges import Judges
+from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import read_judging
 from medteb_mteb.curation.pooling import POOL, PoolSettings

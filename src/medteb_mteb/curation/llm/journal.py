@@ -119,14 +119,11 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Provide the database for writing: all of it is written, or nothing; may be nested.
+        """Provide the database for writing: all of it is written, or nothing.
 
         Raises:
             MarError: It cannot be written.
         """
-        if self.db.in_transaction:
-            yield self.db
-            return
         try:
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -148,19 +145,18 @@ class Journal:
         return None if row is None else Answer(*row)
 
     def put(self, key: bytes, attempt: int, llm: LLM, answer: Answer) -> Answer:
-        """Store an answer that has just arrived, and return it as stored."""
+        """Store an answer that has just arrived, inside a transaction, and return it as stored."""
         # Lone surrogates, which JSON can express and UTF-8 cannot, are replaced.
         text, model = writable(answer.text), writable(answer.model)[:200]
         cost = llm.cost(answer.tokens_in, answer.tokens_out)
         tokens = (answer.tokens_in, answer.tokens_out, int(answer.estimated), cost)
         row = (key, attempt, llm.name, answer.ending, text, *tokens, model)
-        with self.transaction() as db:
-            cursor = db.execute(
-                "INSERT INTO answers (key, attempt, llm, ending, text, tokens_in, tokens_out, estimated, "
-                "cost, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            return replace(answer, text=text, id=int(cursor.lastrowid or 0))
+        cursor = self.db.execute(
+            "INSERT INTO answers (key, attempt, llm, ending, text, tokens_in, tokens_out, estimated, cost, "
+            "model) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        return replace(answer, text=text, id=int(cursor.lastrowid or 0))
 
     def account(self, llm: str) -> Account:
         """Return what an LLM was paid, over all runs."""

@@ -22,7 +22,7 @@ from medteb_mteb.curation.texts.split import near_duplicates
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from medteb_mteb.curation.training import HeldOut
+    from medteb_mteb.curation.training.leaks import HeldOut
 
 __all__ = ["QuerySplit", "split_by_entry"]
 

@@ -30,7 +30,7 @@ from medteb_mteb.curation.sts.select import (
     select,
 )
 from medteb_mteb.curation.sts.split import QuerySplit, split_by_entry
-from medteb_mteb.curation.training import training_queries
+from medteb_mteb.curation.training.leaks import training_queries
 from medteb_mteb.curation.training.rows import AgainstSettings
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def sts(settings: StsSettings) -> Counts:
         {name for name, row in usable.items() if not row.dropped},
         settings,
     )
-    statistics = _statistics(number, selection, rows, sides)
     by_id = {row.candidate.query.id: row for row in rows}
     training = _write_training(settings.out / "train", [by_id[name] for name in sides.train])
-    statistics |= {f"training queries {what}": n for what, n in training.items() if n and what != "triples"}
+    statistics = {"queries": number, "queries rewritten": len(rows), "training queries": len(sides.train)}
+    statistics |= {f"in neither part, {reason}": n for reason, n in Counter(sides.left_out.values()).items()}
     drawn = _write_edition(settings, by_id, sides, statistics, provenance)
     _write_log(settings.out, rows, sides, drawn)
     failed = [
@@ -123,7 +123,7 @@ def sts(settings: StsSettings) -> Counts:
         if one.query.id in generation.failed
     ]
     write_rows(settings.out / "dropped.jsonl", [*(one.to_json() for one in selection.dropped), *failed])
-    details |= {"test": len(drawn), "triples": training["triples"], "statistics": statistics}
+    details |= {"test": len(drawn), "triples": training, "statistics": statistics}
     return Counts(len(drawn), details=details, provenance=provenance)
 
 
@@ -161,26 +161,8 @@ def _split(
     )
 
 
-def _statistics(
-    number: int, selection: Selection, rows: Sequence[_Rewritten], sides: QuerySplit
-) -> dict[str, int]:
-    """Return the numbers of queries and rewrites by their fate, for the card and the manifest."""
-    entries = {row.candidate.query.id: row.candidate.entry.pair for row in rows}
-    counts = Counter(f"queries dropped, {item.reason}" for item in selection.dropped)
-    counts.update(f"{kind} dropped, {reason}" for row in rows for kind, reason in row.dropped.items())
-    counts.update(f"queries in neither part, {reason}" for reason in sides.left_out.values())
-    return {
-        "queries": number,
-        "queries rewritten": len(rows),
-        **dict(sorted(counts.items())),
-        "dictionary entries of the test": len({entries[name] for name in sides.test}),
-        "dictionary entries of training": len({entries[name] for name in sides.train}),
-        "training queries": len(sides.train),
-    }
-
-
-def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> dict[str, int]:
-    """Write `sts.jsonl`: all good rewrites of each training query, in the form for `mar train`.
+def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> int:
+    """Write `sts.jsonl`, all good rewrites of each training query, and return its number of rows.
 
     A query without a negative goes to `sts-pairs.jsonl`, since a stage with hard negatives refuses rows
     without any; one without a positive is left out.
@@ -200,8 +182,7 @@ def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> dict[str, int]:
     for name, contents in (("sts.jsonl", triples), ("sts-pairs.jsonl", pairs)):
         if contents:
             write_rows(folder / name, contents)
-    without = len(rows) - len(triples) - len(pairs)
-    return {"triples": len(triples), "without a negative": len(pairs), "without a positive": without}
+    return len(triples)
 
 
 def _write_edition(

@@ -14,16 +14,14 @@ from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders import read_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mar_st.data import Triple
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
 
 #: Texts that are compared with a test at once.
 _TEXTS_PER_PORTION = 20_000
-#: Training sets of a folder, and the columns of the queries.
-_TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl")
+#: Training sets of a folder.
+_TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl", "corpus.jsonl")
 
 
 @dataclass(frozen=True)
@@ -85,19 +83,7 @@ def training_queries(source: str | Path) -> list[str]:
     Raises:
         MarError: The data cannot be read, or rows are unusable.
     """
-    path = Path(source)
-    if path.is_dir():
-        if files := _files(path, _TRAINING_FILES):
-            return [query for file in files for query in training_queries(file)]
-        if (
-            (path / STEP_FILE).is_file()
-            or _files(path, ("corpus.jsonl",))
-            or any(path.glob("*/manifest.json"))
-        ):
-            return []
-    elif _holds_texts(path):
-        return [text.full for text in read_texts(path)]
-    return [triple.query for triple in _triples(str(source))]
+    return [query for query, _ in _rows(Path(source)) if query is not None]
 
 
 def training_texts(source: str | Path) -> list[str]:
@@ -106,25 +92,32 @@ def training_texts(source: str | Path) -> list[str]:
     Raises:
         MarError: The data cannot be read, or rows are unusable.
     """
-    path = Path(source)
-    if path.is_dir() and (files := _files(path, (*_TRAINING_FILES, "corpus.jsonl"))):
-        return [text for file in files for text in training_texts(file)]
-    if _holds_texts(path):
-        return [text.full for text in read_texts(path)]
-    return [text for one in _triples(str(source)) for text in (one.query, *one.positives, *one.negatives)]
+    return [text for query, others in _rows(Path(source)) for text in (query, *others) if text is not None]
 
 
-def _triples(path: str) -> list[Triple]:
-    """Return the triples of a training set, in any form and place that `mar train` reads."""
+def _rows(path: Path) -> Iterator[tuple[str | None, Sequence[str]]]:
+    """Yield query and other texts of each row of training data."""
+    if path.is_dir():
+        inner = path / "train" if (path / "train").is_dir() else path
+        if files := [file for name in _TRAINING_FILES if (file := inner / name).is_file()]:
+            for file in files:
+                yield from _rows(file) if file.stat().st_size else ()
+            return
+        if (path / STEP_FILE).is_file() or any(path.glob("*/manifest.json")):
+            return
+    elif _holds_texts(path):
+        texts = (
+            (None, [text.full]) if path.name == "corpus.jsonl" else (text.full, ())
+            for text in read_texts(path)
+        )
+        yield from texts
+        return
     from mar_st.data import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
 
-    return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
-
-
-def _files(folder: Path, names: Sequence[str]) -> list[Path]:
-    inner = folder / "train" if (folder / "train").is_dir() else folder
-    return [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
+    # In any form and place that `mar train` reads.
+    for triple in read_source(Data(name="training", path=str(path), prompt=""), 0).triples:
+        yield triple.query, (*triple.positives, *triple.negatives)
 
 
 def _holds_texts(path: Path) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,10 @@ from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
-from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.step import Volume
@@ -31,8 +29,6 @@ __all__ = ["PAIRS", "PairsSettings", "alignment_sets"]
 
 #: Names that the `texts` form of a recipe's data looks for in a folder.
 FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
-#: Texts that are compared with a test at once.
-TEXTS_PER_PORTION = 20_000
 
 
 class PairsSettings(AgainstSettings):
@@ -70,15 +66,19 @@ def _rows(
     dropped: list[dict[str, Any]],
     reports: list[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a role's file; no text stays in memory."""
-    tests = settings.held_out() if role == "query" else HeldOut()
+    """Yield the rows of a role's file; no document stays in memory."""
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
         counts: Counter[str] = Counter()
-        for text, leaks in _compared(read_texts(source), tests):
+        texts: Iterable[Text] = read_texts(source)
+        leaks: dict[int, str] = {}
+        if role == "query" and settings.against:
+            texts = list(texts)
+            leaks = settings.held_out().leaks([text.full for text in texts])
+        for place, text in enumerate(texts):
             # The probability that two of 10 million texts have the same 16 bytes is below 1e-24.
             key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:16]
-            reason = "duplicate" if key in seen else TEST_QUERY if leaks else ""
+            reason = "duplicate" if key in seen else TEST_QUERY if place in leaks else ""
             seen.add(key)
             if reason:
                 dropped.append({"_id": text.id, "role": role, "source": number, "reason": reason})
@@ -87,13 +87,6 @@ def _rows(
                 yield {n: row[n] for n in ("_id", "title", "text") if n in row} | {"source": number}
             counts[reason or "kept"] += 1
         reports.append({"role": role, "source": source.name, **counts})
-
-
-def _compared(texts: Iterator[Text], tests: HeldOut) -> Iterator[tuple[Text, bool]]:
-    """Yield texts, and whether each is nearly one of a test's queries."""
-    while portion := list(islice(texts, TEXTS_PER_PORTION)):
-        leaks = tests.leaks([text.full for text in portion])
-        yield from ((text, place in leaks) for place, text in enumerate(portion))
 
 
 def _estimate(settings: PairsSettings, volumes: Mapping[str, Volume]) -> Estimate:

@@ -10,8 +10,10 @@ import rule_judges
 import yaml
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings, LearnedJudge, load_judges, read_pools
+from medteb_mteb.curation.judge.judges import Judges, LearnedJudge, load_judges
+from medteb_mteb.curation.judge.material import read_pools
 from medteb_mteb.curation.judge.prompt import prompt_version, render
+from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
 from medteb_mteb.curation.step import Volume, fingerprint, perform
 
 

@@ -14,7 +14,7 @@ from mar_st.data import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.step import Volume
-from medteb_mteb.curation.sts import STS
+from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.editions import load_edition, verify
 
 PAIRS = [

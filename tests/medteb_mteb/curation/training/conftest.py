@@ -10,7 +10,7 @@ import pytest
 from fault_server import rules
 from llm_server import llm_at
 
-from medteb_mteb.curation.training import TRIPLES
+from medteb_mteb.curation.training.triples import TRIPLES
 
 # Without the openai client nothing can be asked.
 collect_ignore_glob = [] if importlib.util.find_spec("openai") else ["test_triples*.py"]

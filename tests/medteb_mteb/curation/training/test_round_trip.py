@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from mar_st.mining.retrievers import BM25, Retrieved, best
-from medteb_mteb.curation.training import ROUND_TRIP
+from medteb_mteb.curation.training.round_trip import ROUND_TRIP
 
 MODULE = sys.modules["medteb_mteb.curation.training.round_trip"]
 LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"

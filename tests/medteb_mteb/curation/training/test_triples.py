@@ -14,8 +14,8 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.llm import Rejected
 from medteb_mteb.curation.step import Volume
-from medteb_mteb.curation.training import TRIPLES
 from medteb_mteb.curation.training.prompt import read_lists
+from medteb_mteb.curation.training.triples import TRIPLES
 
 
 def test_pools_become_triples_that_mar_reads(given, tmp_path, rows_of, sort, make):
