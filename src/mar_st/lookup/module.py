@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 
-from mar_st.errors import MarError
 from mar_st.lookup.features import CONFIG_KEYS, DICTIONARY, Features, saved_features
 
 if TYPE_CHECKING:
@@ -88,14 +87,8 @@ class LookupEncoder(InputModule):
         Returns:
             `input_ids` int64, `attention_mask` int64 and `counts` (square roots of counts) float32, each
             `(texts, features)`.
-
-        Raises:
-            MarError: An input is not text.
         """
         del prompt, kwargs
-        wrong = next((value for value in inputs if not isinstance(value, str)), None)
-        if wrong is not None:
-            raise MarError(f"A lookup encoder takes texts; got {type(wrong).__name__}.")
         occurrences = [self.features.counts(text, max_length) for text in inputs]
         width = max([1, *map(len, occurrences)])
         ids = np.zeros((len(occurrences), width), dtype=np.int64)
@@ -129,17 +122,9 @@ class LookupEncoder(InputModule):
             "dictionary": self.features.digest(),
         }
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write `config.json`, `features.json` and `model.safetensors`.
-
-        Raises:
-            MarError: `safe_serialization` is False; there is no other form.
-        """
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write `config.json`, `features.json` and `model.safetensors`."""
         del args, kwargs
-        if not safe_serialization:
-            raise MarError(
-                "A lookup encoder is saved with safetensors; leave safe_serialization at its default."
-            )
         folder = Path(output_path)
         self.save_config(output_path)
         (folder / DICTIONARY).write_text(self.features.to_json(), encoding="utf-8")
@@ -153,25 +138,18 @@ class LookupEncoder(InputModule):
         """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]`.
 
         Raises:
-            MarError: A file is missing or damaged, or the files do not fit each other.
+            MarError: The dictionary is missing or damaged, or does not fit the vectors.
         """
         names = ("token", "cache_folder", "revision", "local_files_only")
         hub = {name: kwargs[name] for name in names if name in kwargs} | {"subfolder": subfolder}
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
-        try:
-            config = cls.load_config(model_name_or_path, **hub)
-            weights = cls.load_torch_weights(model_name_or_path, **hub)
-            table = weights["embedding.weight"]
-            features = saved_features(place, config, dictionary, tuple(table.shape))
-            module = cls(features, config["embedding_dimension"]).to(table.dtype)
-            module.load_state_dict(weights)
-        except (ValueError, KeyError, RuntimeError) as error:
-            if isinstance(error, MarError):
-                raise
-            raise MarError(f"{place} cannot be read ({error}); copy the encoder again.") from error
-        if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
-            raise MarError(f"{place} holds weights that are not finite; copy the encoder again.")
+        config = cls.load_config(model_name_or_path, **hub)
+        weights = cls.load_torch_weights(model_name_or_path, **hub)
+        table = weights["embedding.weight"]
+        features = saved_features(place, config, dictionary, tuple(table.shape))
+        module = cls(features, config["embedding_dimension"]).to(table.dtype)
+        module.load_state_dict(weights)
         dtype = (kwargs.get("model_kwargs") or {}).get("dtype", "auto")
         if dtype == "auto":
             return module

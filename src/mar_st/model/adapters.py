@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from mar_st.errors import MarError
 from mar_st.files import need_packages
 
 if TYPE_CHECKING:
@@ -41,14 +40,12 @@ def add_lora(transformer: Transformer, *, r: int = 32, alpha: int = 64, dropout:
         dropout: Dropout on the adapter's input while training.
 
     Raises:
-        MarError: peft is not installed, or the model carries an adapter already.
+        MarError: peft is not installed.
     """
     need_packages("peft", extra="train", purpose="LoRA")
     from peft import LoraConfig, TaskType  # lazy: peft
 
     model: Any = transformer.model
-    if has_adapter(transformer):
-        raise MarError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
     layers = [
         name
         for name, module in model.named_modules()

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.files import read_record
 from mar_st.model.names import model_folder
-from mar_st.modules.layout import listed_modules, read_router, saved_chain
+from mar_st.modules.layout import SavedModule, listed_modules, read_router, saved_chain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,19 +40,6 @@ _IRRELEVANT = {
     "_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
     "truncation", "padding",
 }  # fmt: skip
-
-
-class ModulePart(NamedTuple):
-    """One module of a saved model: class, folder, and whether all files below the folder belong to it."""
-
-    type: str
-    path: Path
-    whole: bool
-
-    def files(self) -> list[Path]:
-        """Return the module's files, sorted."""
-        found = self.path.rglob("*") if self.whole else self.path.glob("*")
-        return sorted(path for path in found if path.is_file())
 
 
 def model_digest(source: str | Path, revision: str | None = None, *, route: str | None = None) -> str:
@@ -104,7 +91,7 @@ def space_of(folder: str | Path) -> str | None:
     return _of_parts(root, parts, "document")
 
 
-def document_parts(root: Path) -> list[ModulePart] | None:
+def document_parts(root: Path) -> list[SavedModule] | None:
     """Return the modules that encode documents; `None` if the folder's document side is absent.
 
     Raises:
@@ -146,23 +133,22 @@ def modules_digest(modules: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
-def _parts(root: Path, route: str) -> list[ModulePart] | None:
+def _parts(root: Path, route: str) -> list[SavedModule] | None:
     if not (root / "modules.json").is_file():
-        return [ModulePart("Transformer", root, False)] if (root / "config.json").is_file() else None
+        return [SavedModule("Transformer", root)] if (root / "config.json").is_file() else None
     for entry in listed_modules(root):
         if entry.type.endswith(".Router") and route not in read_router(entry.path)["structure"]:
             return None
     chain = saved_chain(root, route)
-    if not all(part.path.is_dir() for part in chain):
-        return None
-    return [ModulePart(part.type.rpartition(".")[2], part.path, part.path != root) for part in chain]
+    return chain if all(part.path.is_dir() for part in chain) else None
 
 
-def _of_parts(root: Path, parts: Iterable[ModulePart], route: str) -> str:
+def _of_parts(root: Path, parts: Iterable[SavedModule], route: str) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        _add(digest, part.type)
-        for path in part.files():
+        _add(digest, part.type.rpartition(".")[2])
+        # The folder of a model holds those of other modules.
+        for path in sorted(part.path.glob("*") if part.path == root else part.path.rglob("*")):
             if path.suffix in WEIGHTS_SUFFIXES or path.name in _SETTINGS_FILES:
                 _add(digest, [path.relative_to(part.path).as_posix(), _content(path)])
     prompts = (_json(root / "config_sentence_transformers.json").get("prompts") or {}).items()

@@ -9,13 +9,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished, write_digests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-DTYPES = ("float16", "bfloat16", "float32")
 
 
 def store_as(folder: str | Path, dtype: str = "float16") -> int:
@@ -27,12 +24,7 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
 
     Returns:
         Bytes of all safetensors files afterwards.
-
-    Raises:
-        MarError: The dtype is none of `DTYPES`; nothing is changed.
     """
-    if dtype not in DTYPES:
-        raise MarError(f"Weights are stored as {', '.join(DTYPES)}; got {dtype!r}.")
     size = 0
     for path in sorted(Path(folder).rglob("*.safetensors")):
         with safe_open(path, framework="pt") as file:

@@ -160,15 +160,9 @@ def _ending_in(processor: dict[str, Any] | None, token: str, number: int) -> dic
     steps = [] if processor is None else processor.get("processors", [processor])
     templates = [step for step in steps if step["type"] == "TemplateProcessing"]
     if not templates:
-        template = processors.TemplateProcessing(
-            single=f"$A:0 {token}:0", pair=f"$A:0 {token}:0 $B:1 {token}:1", special_tokens=[(token, number)]
-        )
+        template = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
         return {"type": "Sequence", "processors": [*steps, json.loads(template.__getstate__())]}
     template = templates[-1]
-    for name in ("single", "pair"):
-        texts = [next(iter(piece.values()))["type_id"] for piece in template[name]]
-        for text in sorted(set(texts), reverse=True):  # from the end, so that positions stay right
-            last = max(index for index, of in enumerate(texts) if of == text)
-            template[name].insert(last + 1, {"SpecialToken": {"id": token, "type_id": text}})
+    template["single"].append({"SpecialToken": {"id": token, "type_id": 0}})
     template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
     return processor or template

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
@@ -49,11 +48,6 @@ class Bigrams(nn.Module):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    @property
-    def width(self) -> int:
-        """Return the width of the vectors, which is that of the token embeddings."""
-        return int(self.first.shape[1])
-
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors added to the embedding of each token, `(texts, tokens, width)`.
 
@@ -91,24 +85,11 @@ class BigramTransformer(Transformer):
 
     @classmethod
     def of(cls, transformer: Transformer, bigrams: Bigrams) -> Self:
-        """Return a transformer with vectors of token pairs; it shares the weights of the given one.
-
-        Raises:
-            MarError: The vectors are of another width than the embeddings, or a pair has a token without an
-                embedding.
-        """
-        embedding: Any = transformer.model.get_input_embeddings()
-        rows, width = embedding.weight.shape
-        if bigrams.width != width or int(bigrams.pairs.max()) >= rows:
-            raise MarError(
-                f"The vectors of token pairs have {bigrams.width} dimensions and tokens up to "
-                f"{int(bigrams.pairs.max())}, but the embeddings are {rows} of {width}; they come from "
-                "different encoders."
-            )
+        """Return a transformer with vectors of token pairs; it shares the weights of the given one."""
         paired = cls.__new__(cls)
         paired.__dict__.update(vars(transformer))
         paired._modules = dict(transformer._modules)  # the given one must not get the new module
-        paired.bigrams = bigrams.to(embedding.weight.device)
+        paired.bigrams = bigrams.to(transformer.model.device)
         return paired
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -142,8 +123,7 @@ class BigramTransformer(Transformer):
         """Load a saved module; the vectors of token pairs get the dtype of the token embeddings.
 
         Raises:
-            MarError: The file of the vectors is missing or damaged, or does not fit the transformer; or
-                `backend` is not torch.
+            MarError: `backend` is not torch.
         """
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         if (backend := kwargs.pop("backend", "torch")) != "torch":
@@ -152,16 +132,8 @@ class BigramTransformer(Transformer):
                 f"not with {backend}. Leave backend out, or write the encoder with mar export."
             )
         hub = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs} | {"subfolder": subfolder}
-        path = cls.load_file_path(model_name_or_path, filename=BIGRAMS_FILE, **hub)
-        if path is None:
-            raise MarError(f"{place} has no {BIGRAMS_FILE}; save or copy the model again.")
-        try:
-            tensors = load_file(path)
-            bigrams = Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
-        except (SafetensorError, OSError, KeyError, IndexError, RuntimeError) as error:
-            raise MarError(
-                f"{BIGRAMS_FILE} of {place} is damaged ({error}). Save or copy the model again."
-            ) from error
+        tensors = load_file(str(cls.load_file_path(model_name_or_path, filename=BIGRAMS_FILE, **hub)))
+        bigrams = Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
         plain: Any = Transformer.load(model_name_or_path, subfolder=subfolder, **kwargs)
         return cls.of(plain, bigrams.to(plain.model.get_input_embeddings().weight.dtype))
 

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
@@ -106,11 +105,6 @@ def test_it_answers_in_a_mar_beside_an_encoder_with_a_prompt(mar, fitted, querie
     np.testing.assert_array_equal(loaded.encode_queries(queries), rung.encode_queries(queries))
 
 
-def test_an_input_other_than_text_is_refused(fitted):
-    with pytest.raises(MarError, match="takes texts; got int"):
-        fitted.preprocess(["头疼", 3])
-
-
 def test_plain_sentence_transformers_loads_the_folder_without_it(mar, fitted, queries, tmp_path):
     folder = tmp_path / "mar"
     mar.save_pretrained(str(folder))
@@ -139,15 +133,6 @@ def test_it_may_be_the_only_query_encoder(mar, fitted, queries, documents, tmp_p
 
 def test_damaged_or_mixed_files_are_one_error(fitted, tmp_path):
     fitted.save(str(tmp_path))
-    path = tmp_path / "model.safetensors"
-    weights = load_file(path)
-    save_file({**weights, "bias": weights["bias"][:1].clone()}, path)
-    with pytest.raises(MarError, match="size mismatch for bias"):
-        LookupEncoder.load(str(tmp_path))
-    save_file({**weights, "bias": torch.full_like(weights["bias"], torch.nan)}, path)
-    with pytest.raises(MarError, match="not finite"):
-        LookupEncoder.load(str(tmp_path))
-    save_file(weights, path)
     names = json.loads((tmp_path / "features.json").read_text(encoding="utf-8"))
     for other in ([*names[:-1], "另"], names[:-1], {"a": 1}, 3):
         (tmp_path / "features.json").write_text(json.dumps(other), encoding="utf-8")
