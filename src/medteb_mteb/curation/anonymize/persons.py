@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import regex
 
+from medteb_mteb.curation.anonymize.medicine import is_medical
 from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser
 from medteb_mteb.curation.anonymize.words import alternatives, characters, known_words, words
 
@@ -82,7 +83,8 @@ class PersonName(Recogniser):
         for match in _ENTRY.finditer(text):
             sure = match["number"] is not None
             hard = match["bed"] is None and match["open"] is None
-            if end := self._name_at(text, match.end(), sure=sure, hard=hard):
+            end = self._name_at(text, match.end(), sure=sure, hard=hard)
+            if end and not (match["open"] is None and is_medical(text, match.end(), end)):
                 yield match.end(), end, 0.6
         for match in _TITLE.finditer(text):
             if length := self._before_title(text, match.start()):
@@ -93,6 +95,9 @@ class PersonName(Recogniser):
         hard = not sure and (bool(label["colon"]) or label.group().rstrip().endswith(_VAGUE_LABELS))
         start = label.end()
         while end := self._name_at(text, start, sure=sure, hard=hard):
+            whole = label.start() if label.end() - label.start() == 1 else start  # 吃了妈富隆
+            if not sure and is_medical(text, whole, end):
+                return
             yield start, end, 0.9 if sure or label.group().startswith(_PATIENT_LABELS) else 0.7
             more = _CONJUNCTION.match(text, end)
             if not more:
@@ -198,7 +203,7 @@ class PersonName(Recogniser):
         given = name[1:]
         if name[:2] in _NO_BEGINNING or name[0] in _PREPOSITIONS or name in words("no-names"):
             return False
-        if name in self.words and (not apart or name[0] in _RARE):
+        if name in words("ordinary") or name in self.words and (not apart or name[0] in _RARE):
             return False
         if not _GIVEN.issuperset(given):
             return False
@@ -244,7 +249,8 @@ _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!
 
 #: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
 _NO_NAME_AT = regex.compile(
-    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=周)"
+    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节])"
+    r"|(?=周[一二三四五六日末][刚才就又去都也]|能[少多够]|那[多么样些个])"
 )
 
 #: A name of two characters with a blank between them, as in forms.
@@ -313,7 +319,7 @@ def _lexicon() -> _Lexicon:
                     names.add(word)
             elif len(word) <= _MAX_WORD_LENGTH:
                 frequency[word] = int(count)
-    for word in (*words("clinical"), *words("no-names"), *words("ordinary"), *words("no-beginnings")):
+    for word in (*words("clinical"), *words("no-names"), *words("ordinary"), *words("no-beginnings"), *words("medical")):
         frequency.setdefault(word, _CLINICAL_FREQUENCY)
     total = sum(frequency.values())
     return _Lexicon(
@@ -349,6 +355,8 @@ def candidates(text: str) -> Iterator[NameCandidate]:
             for first, length in _shapes(part, start, lexicon):
                 end = start + length
                 name = part[start:end]
+                if length == 3 and first == 1 and name[:2] in _NO_BEGINNING:
+                    continue
                 if not {"某", "氏", "之"}.isdisjoint(name) or _NO_END.match(text, offset + end):
                     continue
                 chance = _chance(name, first, lexicon)
@@ -498,7 +506,7 @@ class BareName(Recogniser):
                 ranked.append((value, start, end))
         is_taken = bytearray(len(text))
         for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
-            if not any(is_taken[start:end]):
+            if not any(is_taken[start:end]) and not is_medical(text, start, end):
                 is_taken[start:end] = b"\1" * (end - start)
                 yield start, end, 1 / (1 + math.exp(-value))
 
