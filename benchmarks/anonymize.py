@@ -3,7 +3,8 @@
 python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
 
 MARKED: files of sentences marked by hand; default: those of the tests. With --texts the speed is measured on
-the column `text` of a JSONL file instead of on the sentences, and the matches are counted.
+the column `text` of a JSONL file, and every match is printed in its context, so that a person can count the
+wrong ones.
 """
 
 from __future__ import annotations
@@ -62,12 +63,20 @@ def main() -> None:
     if arguments.texts:
         with arguments.texts.open(encoding="utf-8") as lines:
             source = [json.loads(line)["text"] for line in islice(lines, arguments.count)]
-    texts = list(islice(cycle(source), arguments.count))
+    texts = source if arguments.texts else list(islice(cycle(source), arguments.count))
     counts: Counter[str] = Counter()
     start = time.process_time()
-    for text in texts:
-        counts.update(span.kind for span in finder(text))
+    found = [(text, finder(text)) for text in texts]
     elapsed = time.process_time() - start
+    counts.update(span.kind for _, spans in found for span in spans)
+    for text, spans in found if arguments.texts else ():
+        for start, end, kind in spans:
+            print(
+                kind,
+                f"{text[max(0, start - 15) : start]}【{text[start:end]}】{text[end : end + 15]}".replace(
+                    "\n", " "
+                ),
+            )
     length = sum(map(len, texts)) / len(texts)
     print(f"Finder: {len(texts) / elapsed:,.0f} texts/s of one core ({length:.0f} characters each)")
     print(f"found: {dict(counts.most_common())}")

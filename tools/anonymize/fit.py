@@ -2,10 +2,10 @@
 
     python -m tools.anonymize.fit MARKED ... --texts FILE.jsonl [--out bare-names.json]
 
-MARKED are files as for `medteb anonymize --check`; each sentence is used several times, with different names
-instead of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
-weights were fitted on the sentences of the tests, except `strangers-b.txt`, and on Chinese questions and
-answers under open licences.
+In MARKED, names are marked as [[NAME:陈晓燕]]; each sentence is used several times, with other names.
+FILE.jsonl holds texts without names of persons (`{"text": ...}`). Medical terms are left out: `is_medical`
+rejects them later. The shipped weights were fitted on the sentences of the tests, except `strangers-b.txt`,
+and on Chinese questions and answers under open licences.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from medteb_mteb.curation.anonymize.medicine import is_medical
 from medteb_mteb.curation.anonymize.persons import FEATURES, candidates
 from medteb_mteb.curation.anonymize.words import characters, words
 from tools.anonymize.evaluate import read_marked
@@ -35,7 +36,7 @@ __all__ = ["fit"]
 COPIES = 12
 #: Maximum number of texts without names.
 WEIGHTS = Path("src/medteb_mteb/curation/anonymize/words/bare-names.json")
-MAX_TEXTS = 6000
+MAX_TEXTS = 4700
 RIDGE = 1.0
 _NEWTON_STEPS = 30
 
@@ -58,10 +59,14 @@ def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dic
         for copy in range(COPIES):
             text, names = _renamed(sentence, drawn) if copy else _own(sentence)
             for start, end, features in candidates(text):
-                rows.append(features)
-                labels.append((start, end) in names)
+                is_name = (start, end) in names
+                if is_name or not is_medical(text, start, end):
+                    rows.append(features)
+                    labels.append(is_name)
     for text in texts:
-        negatives = [features for _, _, features in candidates(text)]
+        negatives = [
+            features for start, end, features in candidates(text) if not is_medical(text, start, end)
+        ]
         rows += negatives
         labels += [False] * len(negatives)
     weights = _newton(np.array(rows), np.array(labels, dtype=np.float64))

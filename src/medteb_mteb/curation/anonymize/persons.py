@@ -23,6 +23,7 @@ __all__ = ["FEATURES", "BareName", "DottedName", "EnglishName", "NameCandidate",
 _SURNAMES, _COMPOUND = characters("surnames"), frozenset(words("compound"))
 _PREPOSITIONS, _RARE = characters("prepositions"), characters("rare") | characters("prepositions")
 _GIVEN, _NEVER = characters("given"), characters("never")
+_ODD = _NEVER - _GIVEN
 _FOREIGN = characters("foreign")
 _NO_BEGINNING = frozenset(words("no-beginnings"))
 
@@ -203,7 +204,7 @@ class PersonName(Recogniser):
         given = name[1:]
         if name[:2] in _NO_BEGINNING or name[0] in _PREPOSITIONS or name in words("no-names"):
             return False
-        if name in words("ordinary") or name in self.words and (not apart or name[0] in _RARE):
+        if name in words("ordinary") or (name in self.words and (not apart or name[0] in _RARE)):
             return False
         if not _GIVEN.issuperset(given):
             return False
@@ -250,7 +251,7 @@ _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!
 #: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
 _NO_NAME_AT = regex.compile(
     r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节])"
-    r"|(?=周[一二三四五六日末][刚才就又去都也]|能[少多够]|那[多么样些个])"
+    r"|(?=周[一二三四五六日末][刚才就又去都也]|能|左[叶侧房室心肺肾手脚腿眼耳乳]|那[多么样些个])"
 )
 
 #: A name of two characters with a blank between them, as in forms.
@@ -319,7 +320,13 @@ def _lexicon() -> _Lexicon:
                     names.add(word)
             elif len(word) <= _MAX_WORD_LENGTH:
                 frequency[word] = int(count)
-    for word in (*words("clinical"), *words("no-names"), *words("ordinary"), *words("no-beginnings"), *words("medical")):
+    for word in (
+        *words("clinical"),
+        *words("no-names"),
+        *words("ordinary"),
+        *words("no-beginnings"),
+        *words("medical"),
+    ):
         frequency.setdefault(word, _CLINICAL_FREQUENCY)
     total = sum(frequency.values())
     return _Lexicon(
@@ -345,7 +352,7 @@ def candidates(text: str) -> Iterator[NameCandidate]:
     A unigram model with jieba's words segments each run of Chinese characters once without names. `gain` is
     the increase of the best log probability if the candidate is one word with the probability of a name.
     """
-    lexicon = _lexicon()
+    lexicon, no_names, prefectures = _lexicon(), words("no-names"), words("prefectures")
     for run in _RUN.finditer(text):
         part, offset = run.group(), run.start()
         forward, backward = _paths(part, lexicon)
@@ -355,7 +362,11 @@ def candidates(text: str) -> Iterator[NameCandidate]:
             for first, length in _shapes(part, start, lexicon):
                 end = start + length
                 name = part[start:end]
-                if length == 3 and first == 1 and name[:2] in _NO_BEGINNING:
+                if name in no_names or (length == 3 and first == 1 and name[:2] in _NO_BEGINNING):
+                    continue
+                if length == 3 and name[2] in "人市县" and name[:2] in prefectures:
+                    continue
+                if name[0] in _PREPOSITIONS and (length == 2 or not _ODD.isdisjoint(name[1:])):
                     continue
                 if not {"某", "氏", "之"}.isdisjoint(name) or _NO_END.match(text, offset + end):
                     continue

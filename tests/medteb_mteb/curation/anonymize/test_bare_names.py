@@ -36,10 +36,33 @@ def test_names_without_a_label_are_found(text, names):
         "益玛欣、诺和灵和替诺福韦怎么保存",
         "母亲患病者应定期查甲功",
         "明显比怀孕35周小",
+        # a dictionary, also inside compounds
+        "请问霍奇金淋巴瘤是什么？",
+        "白虎汤的组成",
+        "吃了6天的甘利欣",
+        # discoverers, in transliteration
+        "医生说是韦格纳肉芽肿，严重吗",
+        "吉尔伯特综合征和马尔尼菲青霉病",
+        "戈登征阳性",
+        # endings, places of drugs, neighbours in a list
+        "反流性食管炎，贲门炎",
+        "因为没碰触过水苏糖，所以想问问水苏糖",
+        "贝美前列素滴眼液怎么用",
+        "请问麦利平能吃吗？",
+        "当归，川芎，熟地，杭芍，茯苓",
+        "左叶前后径56mm",
+        "糖尿病人能少吃几颗大枣吗",
     ],
 )
 def test_words_that_begin_with_a_surname_stay(text):
     assert named(text) == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["陈晓燕最近胃痛，吃了甘利欣", "我妈妈陈晓燕，霍奇金淋巴瘤三年", "给陈晓燕开的白虎汤"]
+)
+def test_names_beside_medical_terms_are_found(text):
+    assert named(text) == {"陈晓燕"}
 
 
 @pytest.mark.parametrize("label", ["商品名称：", "【药品名称】", "化学名 ", "（通用名：“"])
