@@ -7,12 +7,11 @@ is among the three best of E5-base over the set's own corpus; its hard negative 
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
-from tqdm.auto import tqdm
 
 from mar_st.options import Argument
 from medteb_mteb.curation.files.read import read_texts
@@ -20,24 +19,10 @@ from medteb_mteb.curation.pooling import RetrieverSettings, open_retriever
 from medteb_mteb.curation.step import SEED, Counts, Input, Model, Step
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from mar_st.data import Triple
-    from mar_st.mining.miner import Miner
-    from mar_st.mining.retrievers import Retriever
-    from mar_st.mining.rules import MinedQuery, Rules
-
 __all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
 
 #: Depth of the search, for negatives and reported ranks, as published.
 TOP = 100
-#: Rows that are searched for at once.
-ROWS_PER_SEARCH = 512
-#: Why a pair is dropped: its document has a rank, or is beyond the depth of the search.
-BEYOND_DEPTH, NOT_FOUND = "beyond-depth", "not-found"
-#: Ranks up to which pairs are counted.
-RANK_CUTOFFS = (1, 3, 5, 10, 20, 50, 100)
 
 
 class RoundTripSettings(RetrieverSettings, AgainstSettings):
@@ -55,11 +40,10 @@ class RoundTripSettings(RetrieverSettings, AgainstSettings):
 
 
 def round_trip(settings: RoundTripSettings) -> Counts:
-    """Keep the pairs whose document a retriever finds for their query.
+    """Keep the pairs whose document a retriever finds for their query, by the rule `consistent` of `mar mine`.
 
-    `triples.jsonl` holds rows with negatives and `pairs.jsonl` rows without, each with the `ranks` of its
-    positives; `dropped.jsonl` holds dropped pairs with the reason and the rank (`null`: not found). Ranks
-    count from 1 over the documents except other positives of the query and the query itself.
+    `triples.jsonl` holds rows with negatives and `pairs.jsonl` rows without; `dropped.jsonl` the dropped
+    pairs. Ranks count over the documents except other positives of the query and the query itself.
     """
     from mar_st.data import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
@@ -69,90 +53,29 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     triples = list(read_source(entry, 0).triples)
     corpus = None if settings.documents is None else [text.full for text in read_texts(settings.documents)]
     leaks = settings.held_out().leaks([triple.query for triple in triples])
+    tested = {triples[row].query for row in leaks}
     from mar_st.mining.miner import Miner  # lazy: torch, which is not needed to refuse rows
     from mar_st.mining.rules import Rules  # lazy: torch
 
-    retriever = open_retriever(settings.retriever, settings)
     rules = Rules(num_negatives=settings.negatives, top=TOP, fill=False, consistent=settings.depth, seed=SEED)
-    miner = Miner([retriever], triples, corpus, rules=rules)
-    decide = _Filter(miner, retriever, rules, {triples[row].query for row in leaks})
-    with tqdm(total=len(triples), desc="round-trip", unit="rows", disable=None) as bar:
-        for start in range(0, len(triples), ROWS_PER_SEARCH):
-            part = triples[start : start + ROWS_PER_SEARCH]
-            decide(part)
-            bar.update(len(part))
-    rows, counts = decide.rows, decide.rows.counts
+    miner = Miner([open_retriever(settings.retriever, settings)], triples, corpus, rules=rules)
+    found = miner.run(show_progress=sys.stderr.isatty()).triples
+    kept = {(one.query, text) for one in found for text in one.positives}
+    rows = Rows()
+    for one in triples:
+        for text in one.positives:
+            if one.query in tested or (one.query, text) not in kept:
+                reason = TEST_QUERY if one.query in tested else "not-found"
+                rows.drop({"query": one.query, "positive": text}, reason)
+    for one in found:
+        if one.query not in tested:
+            row: dict[str, Any] = {"query": one.query, "positives": one.positives}
+            row |= {"negatives": one.negatives} if one.negatives else {}
+            row |= {name: value for name in ("instruction", "source") if (value := getattr(one, name))}
+            rows.add("triples" if one.negatives else "pairs", row)
     rows.write(settings.out, "triples" if settings.negatives else "pairs", "dropped")
-    ranks = {str(k): counts.pop(f"rank {k}", 0) for k in RANK_CUTOFFS}
-    details = {"rows read": len(triples), "documents": len(miner.corpus), "ranks": ranks, **rows.details()}
+    details = {"rows read": len(triples), "documents": len(miner.corpus), **rows.details()}
     return Counts(rows.number("triples", "pairs"), details=details)
-
-
-class _Filter:
-    """Searches for the queries of some rows and decides about each row.
-
-    Args:
-        miner: Miner with numbered queries and documents, and all positives of each query.
-        retriever: The retriever.
-        rules: Rules for the choice of negatives.
-        leaks: Near-duplicates of queries of a test.
-    """
-
-    def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str]) -> None:
-        from mar_st.mining.rules import Picker  # lazy: torch
-
-        self.miner, self.retriever, self.rules, self.leaks = miner, retriever, rules, leaks
-        self.numbers = {question.text: row for row, question in enumerate(miner.questions)}
-        self.places = {text: place for place, text in enumerate(miner.corpus)}
-        self.picker = Picker(rules, miner.corpus)
-        self.rows = Rows()
-        retriever.prepare([question.text for question in miner.questions], miner.corpus)
-
-    def __call__(self, triples: list[Triple]) -> None:
-        """Search for some rows and add them to `rows`."""
-        numbers = [self.numbers[triple.query] for triple in triples]
-        questions = [self.miner.questions[number] for number in numbers]
-        # Known positives and the query itself take no ranks, so look that much further.
-        k = self.rules.top + max(len(question.known) for question in questions) + 1
-        retrieved = self.retriever.search(numbers, k)
-        for triple, question, places in zip(triples, questions, retrieved.documents, strict=True):
-            self._decide(triple, question, places[places >= 0].tolist())
-
-    def _decide(self, triple: Triple, question: MinedQuery, ranked: list[int]) -> None:
-        kept: dict[str, int] = {}
-        counts = self.rows.counts
-        for text in triple.positives:
-            counts["pairs read"] += 1
-            rank = question.rank_of(self.places[text], ranked)
-            if rank is not None and rank > self.rules.top:
-                rank = None  # the lists of a search are of one length, which depends on the other rows
-            leaks = triple.query in self.leaks
-            if not leaks:
-                counts.update(f"rank {k}" for k in RANK_CUTOFFS if rank is not None and rank <= k)
-            if leaks or rank is None or rank > (self.rules.consistent or 0):
-                reason = TEST_QUERY if leaks else NOT_FOUND if rank is None else BEYOND_DEPTH
-                found = None if leaks else rank
-                self.rows.drop({"query": triple.query, "positive": text, "rank": found}, reason)
-            else:
-                kept[text] = rank
-        if not kept:
-            return
-        negatives = self._negatives(triple, question, ranked)
-        counts["pairs kept"] += len(kept)
-        counts["negatives"] += len(negatives)
-        row: dict[str, Any] = {"query": triple.query, "positives": list(kept)}
-        row |= {"negatives": negatives} if negatives else {}
-        row |= {name: value for name in ("instruction", "source") if (value := getattr(triple, name))}
-        self.rows.add("triples" if negatives else "pairs", row | {"ranks": list(kept.values())})
-
-    def _negatives(self, triple: Triple, question: MinedQuery, ranked: list[int]) -> list[str]:
-        """Return the negatives of the row, then the mined ones."""
-        known = {self.miner.corpus[place] for place in question.known}
-        negatives = [text for text in triple.negatives if text not in known]
-        if self.rules.num_negatives:
-            picked = self.picker.pick(question, [ranked], {}, Counter())
-            negatives += [self.miner.corpus[place] for place in picked.mined]
-        return list(dict.fromkeys(negatives))
 
 
 ROUND_TRIP = Step("round-trip", RoundTripSettings, round_trip, "triples", trains=True)

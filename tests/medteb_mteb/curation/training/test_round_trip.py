@@ -75,27 +75,20 @@ def naive_rank(table, row, rows, corpus):
 
 
 def test_the_kept_rows_equal_those_of_a_full_ranking(pairs, trip, tmp_path, rows_of, monkeypatch):
-    monkeypatch.setattr(MODULE, "ROWS_PER_SEARCH", 7)
-    monkeypatch.setattr(MODULE, "TOP", 25)
+    monkeypatch.setattr("mar_st.mining.miner.BLOCK_QUERIES", 7)
     counts = trip(pairs, depth=9)
     rows, table = rows_of(pairs), Table()
     corpus = list(dict.fromkeys(row["positive"] for row in rows))
     ranks = [naive_rank(table, row, rows, corpus) for row in rows]
     kept, dropped = rows_of(tmp_path / "out/pairs.jsonl"), rows_of(tmp_path / "out/dropped.jsonl")
     ranked = list(zip(rows, ranks, strict=True))
-    assert [(r["query"], r["positives"], r["ranks"]) for r in kept] == [
-        (row["query"], [row["positive"]], [rank]) for row, rank in ranked if rank <= 9
+    assert [(r["query"], r["positives"]) for r in kept] == [
+        (row["query"], [row["positive"]]) for row, rank in ranked if rank <= 9
     ]
-    assert [(r["positive"], r["rank"], r["reason"]) for r in dropped] == [
-        (row["positive"], rank if rank <= 25 else None, "beyond-depth" if rank <= 25 else "not-found")
-        for row, rank in ranked
-        if rank > 9
+    assert [(r["query"], r["positive"], r["reason"]) for r in dropped] == [
+        (row["query"], row["positive"], "not-found") for row, rank in ranked if rank > 9
     ]
     assert 3 < len(kept) == counts["rows"] < 40
-    details = counts["details"]
-    assert details["ranks"] == {
-        str(k): sum(rank <= min(k, 25) for rank in ranks) for k in MODULE.RANK_CUTOFFS
-    }
 
 
 def test_a_negative_is_drawn_from_the_best_without_positives(pairs, trip, tmp_path, rows_of):
@@ -121,7 +114,7 @@ def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(
     # The second is second to the first alone, and the third is behind a document that is not a positive.
     assert [row["positives"] for row in rows_of(tmp_path / "out/pairs.jsonl")] == [["感冒多喝水"]]
     (kept,) = rows_of(tmp_path / "out/triples.jsonl")
-    assert (kept["positives"], kept["ranks"]) == (["感冒要多喝水"], [1])
+    assert kept["positives"] == ["感冒要多喝水"]
     assert kept["negatives"] == ["感冒喝水的次数"]
     assert counts["details"]["dropped"] == {"not-found": 1}
 
@@ -133,7 +126,7 @@ def test_a_corpus_makes_it_harder_and_a_test_query_is_dropped(run_step, tmp_path
     common = {"pairs": pairs, "retriever": "bm25"}
     assert run_step(ROUND_TRIP, "a", **common)["rows"] == 1
     assert run_step(ROUND_TRIP, "b", **common, documents=corpus)["rows"] == 0
-    assert rows_of(tmp_path / "b/dropped.jsonl")[0]["rank"] == 4
+    assert rows_of(tmp_path / "b/dropped.jsonl")[0]["reason"] == "not-found"
     test = write(tmp_path / "test.jsonl", [{"_id": "t", "text": "高血压饮食？"}])
     assert run_step(ROUND_TRIP, "c", **common, against=(test,))["details"]["dropped"] == {"test-query": 1}
 
