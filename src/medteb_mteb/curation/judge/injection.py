@@ -8,7 +8,7 @@ Four lines of defence, none of which is enough alone:
 3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one
    gets an impossible grade, the whole answer is rejected.
 4. A passage that a judge graded positive is shown to it again, with a query that it cannot answer
-   (`medteb_mteb.curation.judge.raised`): a passage that raises itself, in whatever words, does so again.
+   (`medteb_mteb.curation.judge.judging`): a passage that raises itself, in whatever words, does so again.
 
 Not caught: an instruction that lowers other passages by only a grade or two (a passage that repeats the
 query may be a C; a gold passage may not), or one that acts only on queries with certain words.

@@ -40,7 +40,7 @@ class RoundTripSettings(RetrieverSettings, AgainstSettings):
 
 
 def round_trip(settings: RoundTripSettings) -> Counts:
-    """Keep the pairs whose document a retriever finds for their query, by the rule `consistent` of `mar mine`.
+    """Keep the pairs whose document a retriever finds for their query (rule `consistent` of `mar mine`).
 
     `triples.jsonl` holds rows with negatives and `pairs.jsonl` rows without; `dropped.jsonl` the dropped
     pairs. Ranks count over the documents except other positives of the query and the query itself.
