@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["STS", "TASK", "StsSettings", "draw", "sts"]
 
 TASK = "MedTEBSTS"
-#: Negatives of a training row at most, as in the published records.
-MAX_NEGATIVES = 7
 
 
 class StsSettings(WriterSettings, PrivateSettings, AgainstSettings):
@@ -176,7 +174,7 @@ def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> int:
             continue
         content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
         if good:
-            triples.append({**content, "negatives": list(good.values())[:MAX_NEGATIVES]})
+            triples.append({**content, "negatives": list(good.values())})
         else:
             pairs.append(content)
     for name, contents in (("sts.jsonl", triples), ("sts-pairs.jsonl", pairs)):

@@ -104,14 +104,14 @@ class SeenTexts:
     def __init__(self) -> None:
         self._grams: list[tuple[str, frozenset[str]]] = []
 
-    def near(self, text: str) -> str:
-        """Return the first of the added texts that is nearly the same as `text`; empty if there is none."""
+    def repeated(self, text: str, reason: str) -> tuple[str, str]:
+        """Return the reason and the first text that is nearly the same; without one, remember this text."""
         grams = shingles(text, 2)
-        return next((known for known, g in self._grams if jaccard(grams, g) >= NEAR_DUPLICATE_SIMILARITY), "")
-
-    def add(self, text: str) -> None:
-        """Remember a text."""
-        self._grams.append((text, shingles(text, 2)))
+        for known, others in self._grams:
+            if jaccard(grams, others) >= NEAR_DUPLICATE_SIMILARITY:
+                return reason, known
+        self._grams.append((text, grams))
+        return "", ""
 
 
 class QueryCheck:
@@ -147,10 +147,7 @@ class QueryCheck:
             reason = "copied"
         if reason:
             return reason, ""
-        if near := self._seen.near(query):
-            return "near-identical", near
-        self._seen.add(query)
-        return "", ""
+        return self._seen.repeated(query, "near-identical")
 
     def _length(self, query: str, form: str) -> str:
         least, most = FORMS[form].bounds[self._language]
@@ -174,7 +171,7 @@ class TaskCheck:
         self._language = language
         self._seen = SeenTexts()
         for example in EXAMPLE_TASKS[language]:
-            self._seen.add(example)
+            self._seen.repeated(example, "")
 
     def __call__(self, task: str) -> tuple[str, str]:
         """Return the reason to drop a task, and a detail; two empty strings if it passes."""
@@ -185,10 +182,7 @@ class TaskCheck:
             reason = "too-short" if length < least else "too-long"
         if reason:
             return reason, ""
-        if near := self._seen.near(task):
-            return "near-duplicate", near
-        self._seen.add(task)
-        return "", ""
+        return self._seen.repeated(task, "near-duplicate")
 
 
 class ExampleCheck:
@@ -214,10 +208,7 @@ class ExampleCheck:
         )
         if reason:
             return reason, ""
-        if near := self._seen.near(example.query):
-            return "near-identical", near
-        self._seen.add(example.query)
-        return "", ""
+        return self._seen.repeated(example.query, "near-identical")
 
     def _query_problem(self, query: str, constraints: Constraints) -> str:
         problem = text_problem(query, self._language)
