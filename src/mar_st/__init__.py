@@ -10,18 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
-    from mar_st.errors import MarError
-    from mar_st.index import Index, Searcher, build_index
-    from mar_st.lookup.fit import fit_lookup
-    from mar_st.mining.miner import mine
-    from mar_st.model.family import add_query_encoder, query_encoders
-    from mar_st.model.mar import MAR
-    from mar_st.model.published import assemble
-    from mar_st.online import MicroBatcher, load_query_encoder
-    from mar_st.recipes.load import load_recipe
-    from mar_st.recipes.schema import Recipe
-    from mar_st.runs.train import train
+    from mar_st.encode import EncodeSettings as EncodeSettings
+    from mar_st.encode import VectorFolder as VectorFolder
+    from mar_st.encode import encode_corpus as encode_corpus
+    from mar_st.errors import MarError as MarError
+    from mar_st.index import Index as Index
+    from mar_st.index import Searcher as Searcher
+    from mar_st.index import build_index as build_index
+    from mar_st.lookup.fit import fit_lookup as fit_lookup
+    from mar_st.mining.miner import mine as mine
+    from mar_st.model.family import add_query_encoder as add_query_encoder
+    from mar_st.model.family import query_encoders as query_encoders
+    from mar_st.model.mar import MAR as MAR
+    from mar_st.model.published import assemble as assemble
+    from mar_st.online import MicroBatcher as MicroBatcher
+    from mar_st.online import load_query_encoder as load_query_encoder
+    from mar_st.recipes.load import load_recipe as load_recipe
+    from mar_st.recipes.schema import Recipe as Recipe
+    from mar_st.runs.train import train as train
 
     __version__: str
 
@@ -38,7 +44,7 @@ _HOMES = {
     "assemble": "mar_st.model.published",
     "build_index": "mar_st.index",
     "encode_corpus": "mar_st.encode",
-    "fit_lookup": "mar_st.lookup",
+    "fit_lookup": "mar_st.lookup.fit",
     "load_query_encoder": "mar_st.online",
     "load_recipe": "mar_st.recipes.load",
     "mine": "mar_st.mining.miner",
@@ -46,27 +52,7 @@ _HOMES = {
     "train": "mar_st.runs.train",
 }
 
-__all__ = [
-    "MAR",
-    "EncodeSettings",
-    "Index",
-    "MarError",
-    "MicroBatcher",
-    "Recipe",
-    "Searcher",
-    "VectorFolder",
-    "__version__",
-    "add_query_encoder",
-    "assemble",
-    "build_index",
-    "encode_corpus",
-    "fit_lookup",
-    "load_query_encoder",
-    "load_recipe",
-    "mine",
-    "query_encoders",
-    "train",
-]
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

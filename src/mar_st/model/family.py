@@ -16,8 +16,8 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, finished_folder, read_record, write_digests
-from mar_st.model.loading import module_class
-from mar_st.modules.arrangement import width
+from mar_st.model.opening import open_model
+from mar_st.modules.arrangement import route, width
 from mar_st.modules.layout import (
     ROUTER_FILE,
     is_query_route,
@@ -111,24 +111,16 @@ def _prompt(root: Path) -> str:
     return str((settings.get("prompts") or {}).get("query") or "")
 
 
-def _modules(source: Path, root: Path) -> list[Module]:
+def _modules(source: Path, root: Path) -> list[Any]:
     """Return the modules of a saved encoder, or of the query route of a saved model with routes."""
-    if not (source / "modules.json").is_file():
-        raise MarError(f"{source} holds no modules.json; give the folder of a sentence-transformers model.")
+    model = open_model(source, routes="query", device="cpu", model_kwargs={"dtype": "auto"})
     theirs, ours = _prompt(source), _prompt(root)
     if theirs != ours:
         raise MarError(
             f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
             f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
         )
-    if (source / ROUTER_FILE).is_file() and "query" not in query_encoders(source):
-        raise MarError(f"{source} has no 'query' route.")
-    return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
-
-
-def _load(kind: str, path: Path, source: Path) -> Any:
-    subfolder = path.relative_to(source).as_posix()
-    return module_class(kind, str(source)).load(str(source), subfolder="" if subfolder == "." else subfolder)
+    return route(model, "query")
 
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
