@@ -35,10 +35,9 @@ def load_query_encoder(
     Args:
         source: A folder that `mar export` wrote (loaded without torch), any sentence-transformers folder, a
             saved MAR, a Hub name, or `mar-mini`.
-        backend: For an exported folder: `auto` (the variant that the export chose, or the fastest one that
-            runs on this machine if that one does not), `native`, `onnx` or `openvino` (the chosen or fastest
-            variant of that runtime), or the name of a variant such as `openvino-int8`. For a lookup encoder:
-            `auto` or `numpy`, and `torch` if it was not exported. For other sources: `auto` or `torch`.
+        backend: `auto`; or for an exported folder the name of a variant such as `openvino-int8` (`auto`: the
+            one that the export chose, or the fastest one that runs on this machine if that one does not);
+            for others `torch` (`auto`: numpy for lookup encoders).
         threads: Threads per call; default all processors of this process.
         query: Name of the query encoder, for a MAR with several; default `query`. An exported folder holds
             only one.
@@ -49,13 +48,8 @@ def load_query_encoder(
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING_FILE).is_file():
-        lookup = format_of(folder) == LookupListing.form
-        if lookup and backend not in ("auto", "numpy"):
-            raise EncoderError(
-                f"{folder} is an exported lookup encoder; its backend is 'numpy', not {backend!r}."
-            )
         exported: QueryEncoder
-        if lookup:
+        if format_of(folder) == LookupListing.form:
             exported = NumpyLookupEncoder.open(folder)
         else:
             exported = ExportedEncoder.open(folder, backend=backend, threads=threads)
@@ -66,7 +60,7 @@ def load_query_encoder(
                 f"{query!r}; export that one with `mar export MODEL OUT --query-encoder {query}`."
             )
         return exported
-    if folder is not None and backend in ("auto", "numpy"):
+    if folder is not None and backend == "auto":
         saved = NumpyLookupEncoder.of_model(folder, query)
         if saved is not None:
             return saved

@@ -215,15 +215,12 @@ class Listing(ExportListing):
             EncoderError: The variant does not exist.
         """
         name = self.chosen if backend == "auto" else backend
-        if name in self.variants:
-            return self.variants[name]
-        of_runtime = [entry for entry in self.variants.values() if entry.runtime == backend]
-        if not of_runtime:
+        if name not in self.variants:
             raise EncoderError(
                 f"The exported encoder has no {name!r}; it has {', '.join(self.variants)}. Choose one, or "
                 "export it again."
             )
-        return min(of_runtime, key=lambda entry: (entry.name != self.chosen, entry.milliseconds))
+        return self.variants[name]
 
     def identity(self, variant: ExportVariant) -> str:
         """Return the digest of all that the vectors of a variant depend on."""

@@ -70,11 +70,8 @@ def test_numpy_agrees_with_the_module(original, family, tmp_path):  # noqa: F811
         assert getattr(encoder, name) == getattr(original, name)
     assert listing.model["identity"] == original.identity
     assert space_of(tmp_path / "out") == original.space
-    assert load_query_encoder(tmp_path / "out", backend="numpy").identity == encoder.identity
     with pytest.raises(EncoderError, match="no prompt 'nix'"):
         encoder.encode(["头疼"], prompt_name="nix")
-    with pytest.raises(EncoderError, match="backend is 'numpy', not 'onnx'"):
-        load_query_encoder(tmp_path / "out", backend="onnx")
 
 
 def test_it_is_loaded_without_torch(exported):

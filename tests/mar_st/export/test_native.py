@@ -188,7 +188,7 @@ def test_another_variant_is_used_where_native_cannot_run(gte_folder, tmp_path, m
     monkeypatch.setattr(runtime, "REQUIRED_FLAGS", frozenset({"avx1024"}))
     try:
         with pytest.raises(EncoderError, match=r"this one has no avx1024\."):
-            load_query_encoder(out, backend="native")
+            load_query_encoder(out, backend="native-int8")
         object.__setattr__(listing, "chosen", "native-int8")
         listing.write(out)
         assert load_query_encoder(out, threads=1).variant.runtime == "openvino"

@@ -71,8 +71,7 @@ def test_a_folder_with_a_damaged_file_is_refused_with_its_name(graph_folder, how
     [
         ("native-int8", "auto", "native-int8"),
         ("native-int8", "onnx-fp32", "onnx-fp32"),
-        ("native-int8", "onnx", "onnx-int8"),  # the faster one
-        ("onnx-fp32", "onnx", "onnx-fp32"),  # the chosen one
+        ("onnx-fp32", "auto", "onnx-fp32"),
     ],
 )
 def test_a_back_end_chooses_its_variant(graph_folder, chosen, backend, expected):
@@ -115,8 +114,6 @@ def test_the_kind_of_folder_decides_what_opens_it(lookup_folder, query):
     encoder = load_query_encoder(lookup_folder.path, query=query)
     assert isinstance(encoder, NumpyLookupEncoder)
     assert encoder.query == "query-lookup"
-    with pytest.raises(EncoderError, match="'numpy', not 'onnx'"):
-        load_query_encoder(lookup_folder.path, backend="onnx")
     with pytest.raises(EncoderError, match="holds only query-lookup, not 'query'"):
         load_query_encoder(lookup_folder.path, query="query")
 
