@@ -1,4 +1,4 @@
-"""Fixtures: the files of an alignment, one thread, no console output."""
+"""Fixtures: the files of an alignment, one thread, few texts to time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
+def _one_thread(monkeypatch):
+    monkeypatch.setattr("mar_st.export.measure.TIMED_TEXTS", 2)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
