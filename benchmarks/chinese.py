@@ -33,7 +33,7 @@ from mar_st.model.opening import open_model
 from mar_st.modules.arrangement import route
 from mar_st.teachers import ModelTeacher, TeacherStore
 from mar_st.text.bm25 import BM25Index
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from mar_st.text.words import character_bigrams
 
 #: Columns, and the sets behind each. Sets of one column share their questions; a question counts once, with

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mar_st.options import Argument, Settings, Switch
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
     from collections import Counter

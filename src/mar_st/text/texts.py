@@ -1,7 +1,8 @@
-"""The text of a document: title and text."""
+"""The text of a document, and the form in which texts are compared by their characters."""
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -29,3 +30,9 @@ def join_document(document: Document) -> str:
         raise KeyError(f"A document needs a 'text' key; this one has {sorted(document)}.")
     title = document.get("title") or ""
     return f"{title}\n{document['text']}" if title else document["text"]
+
+
+def normalise(text: str) -> str:
+    """Return the letters and digits of a text, after NFKC and in lower case."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return "".join(character for character in folded if character.isalnum())

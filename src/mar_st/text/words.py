@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mar_st.files import user_cache
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, bounds
 from medteb_mteb.curation.sts.select import says_little

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from mar_st.text.values import as_text
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.texts.split import near_duplicates
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.synthetic.forms import FORMS, form_problem, size, written_in

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.llm import refuse_private

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from mar_st.files import load_package
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.step import Counts, Step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

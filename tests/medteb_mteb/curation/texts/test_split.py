@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 from medteb_mteb.curation.texts.split import clusters, near_duplicates, split_queries
 
 WORDS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.text.normalisation import normalise
+from mar_st.text.texts import normalise
 
 
 @pytest.mark.parametrize(
