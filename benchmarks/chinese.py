@@ -4,7 +4,8 @@ usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--
            [--documents N] [--questions N]
 
 MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model),
-`prompt` (put before queries; default: the model's own) and `lowercase` (of all texts). `bm25` is a row, too.
+`prompt` (put before queries; default: the model's own), `documents` (a folder with the same document encoder,
+whose vectors are stored) and `lowercase` (of all texts). `bm25` is a row, too.
 Every set is divided by a hash of the text of each question, so a question is in the same half of all sets.
 Settings are chosen on the development half; each use of `--test` adds a line per model to
 models/mar-zh/test-log.tsv. `--documents` and `--questions` thin out every set, by the hash again, for a slow
@@ -109,10 +110,13 @@ class Encoder:
         query: str | None = None,
         prompt: str | None = None,
         lowercase: bool = False,
+        documents: str | None = None,
     ) -> None:
         self.lowercase = lowercase
+        self.documents = self if documents is None else Encoder(store, documents, lowercase=lowercase)
+        torch.manual_seed(0)  # for weights that a checkpoint lacks: others would have other vectors
         model = MAR.from_pretrained(path, query=query) if query else open_model(path)
-        teacher = ModelTeacher.of_model(model.eval(), TeacherStore(store))
+        teacher = ModelTeacher.of_model(model.float().eval(), TeacherStore(store))
         self.teacher = teacher if prompt is None else teacher.with_query_prompt(prompt)
         self.digest = modules_digest(route(model, "query"))[:12]
 
@@ -122,7 +126,7 @@ class Encoder:
             first, second = (self._vectors([pair[side] for pair in data.pairs], "query") for side in (0, 1))
             return [float(value) for value in (first * second).sum(dim=1)]
         queries = self._vectors(list(data.queries.values()), "query")
-        documents = self._vectors(list(data.corpus.values()), "document")
+        documents = self.documents._vectors(list(data.corpus.values()), "document")
         return score_vectors(data, queries, documents, lambda one, other: one @ other.T)
 
     def _vectors(self, texts: list[str], role: Any) -> torch.Tensor:
