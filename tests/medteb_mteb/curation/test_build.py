@@ -21,13 +21,21 @@ ASKED = ("不能吃什么", "怎么治疗", "会传染吗")
 ANSWERS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按时用药为主。", "一般不会传染给家人。", "是常见病。")
 NAMED = {"queries": "queries", "documents": "documents"}
 STEPS = [
-    {"step": "anonymize", "name": "queries", "in": "queries.jsonl", "sources": {"forum": "mit"}},
+    {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
     {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
     {"step": "dedup", "name": "documents", "in": "anonymous"},
     {"step": "pool", **NAMED, "retrievers": ["bm25"], "size": 6, "depth": 6},
     {"step": "judge", **NAMED, "pools": "pool"},
     {"step": "consensus", "name": "labels", "in": "judge"},
-    {"step": "assemble", "labels": "labels", **NAMED, "edition": "clinic", "test": 0.5, "small": True},
+    {
+        "step": "assemble",
+        "labels": "labels",
+        **NAMED,
+        "edition": "clinic",
+        "test": 0.5,
+        "small": True,
+        "sources": {"forum": "mit"},
+    },
 ]
 
 

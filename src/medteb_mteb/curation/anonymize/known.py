@@ -20,6 +20,7 @@ from mar_st.files import write_text
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, chosen
+from medteb_mteb.curation.files.layout import guarded
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.texts.terms import Terms
 
@@ -129,8 +130,6 @@ COLUMNS = ("identifier", "kind", "value", "count", "example")
 _YES, _NO = frozenset({"yes", "y", "1", "是", "true"}), frozenset({"no", "n", "0", "否", "false"})
 #: Characters shown before and after a value.
 _CONTEXT_LENGTH = 20
-#: Spreadsheets treat a cell that begins with one of these as a formula.
-_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_sheet(
@@ -175,7 +174,7 @@ def write_sheet(
     writer = csv.writer(content)
     writer.writerow(COLUMNS)
     for (kind, value), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        writer.writerow(["", kind, _cell(value), count, _cell(examples[kind, value])])
+        writer.writerow(["", kind, guarded(value), count, guarded(examples[kind, value])])
     write_text(file, "\ufeff" + content.getvalue(), private=True)
 
 
@@ -183,11 +182,6 @@ def _example(text: str, start: int, end: int) -> str:
     before, after = text[max(0, start - _CONTEXT_LENGTH) : start], text[end : end + _CONTEXT_LENGTH]
     shown = f"{before}【{text[start:end]}】{after}"
     return " ".join(shown.split())
-
-
-def _cell(value: str) -> str:
-    """Return a value that spreadsheets do not treat as a formula; `read_sheet` removes the apostrophe."""
-    return f"'{value}" if value.startswith((*_FORMULA_PREFIXES, "'")) else value
 
 
 def read_sheet(path: str | Path) -> tuple[dict[str, list[str]], frozenset[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""The step `anonymize`: replaces identifiers of persons in texts, titles and kept keys of `meta`."""
+"""The step `anonymize`: replaces identifiers of persons in texts, titles and ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.kinds import Span
     from medteb_mteb.curation.anonymize.known import Known
 
-__all__ = ["ANONYMIZE", "IDENTIFIERS_KEY", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
+__all__ = ["ANONYMIZE", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
 
 #: Incremented with every change of recognition or replacement.
-VERSION = 6
-#: Key of `meta` with the number of identifiers of each kind in a text.
-IDENTIFIERS_KEY = "identifiers"
-
+VERSION = 7
 #: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
     r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"
@@ -42,7 +39,6 @@ _DIGEST = re.compile(
 )
 
 Mode = Literal["placeholder", "surrogate"]
-Ids = Literal["check", "keep", "digest"]
 
 
 class Anonymise:
@@ -53,13 +49,9 @@ class Anonymise:
             another name, the same one for every occurrence.
         kinds: Kinds to look for; default all of `IDENTIFIER_KINDS`.
         salt: The secret of the surrogates.
-        keep_meta: Keys of `meta` to keep. Their values are anonymised too, with the key as their label; all
-            other keys are left out, since a bare name or number in a column cannot be recognised.
-        ids: Treatment of ids that came with the texts: `check` keeps them but raises an error if one is
-            itself an identifier, `keep` keeps them unchecked, `digest` derives new ones from the anonymised
-            text. An id that `read_texts` derived from the content is always replaced, since guesses of the
-            replaced identifiers could be tested with it.
-        id_label: Column of the ids; `check` uses it as their label.
+        id_label: Column of the ids, their label in the check. An id that is itself an identifier is
+            replaced by a digest of the anonymised text; so is an id that `read_texts` derived from the
+            content, since guesses of the replaced identifiers could be tested with it.
         known: Identifiers that are known beforehand.
         strict: Also replace doubtful identifiers, and the kinds of strict mode.
         cleared: Kinds and values that are not identifiers; see `Finder`.
@@ -73,8 +65,6 @@ class Anonymise:
         mode: Mode = "placeholder",
         kinds: Iterable[str] | None = None,
         salt: bytes | None = None,
-        keep_meta: Iterable[str] = (),
-        ids: Ids = "check",
         id_label: str = "",
         known: Known | None = None,
         strict: bool = False,
@@ -85,14 +75,11 @@ class Anonymise:
         self.mode: Mode = mode
         self.kinds = chosen(kinds, strict=strict)
         self.strict = strict
-        self.keep_meta = tuple(sorted(set(keep_meta)))
-        self.ids: Ids = ids
         self.id_label = id_label
         self.known, self._cleared = known, cleared
         self._surrogates = Surrogates(salt) if salt and mode == "surrogate" else None
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
-        self._seen = 0
 
     @property
     def mark(self) -> str:
@@ -102,7 +89,6 @@ class Anonymise:
     def restore(self, kept: Sequence[Text]) -> None:
         """Restore the ids already in use."""
         self._taken.update(text.id for text in kept)
-        self._seen += len(kept)
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
         """Return the texts without identifiers, one for each input text."""
@@ -110,35 +96,20 @@ class Anonymise:
 
     def process(self, text: Text) -> Text:
         """Return a text without identifiers."""
-        self._seen += 1
-        kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
-        leaves = [(key, str(leaf)) for key, value in kept.items() for leaf in _leaves(value)]
-        fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
-        has_own_id = self.ids != "digest" and text.id != _content_id(text.title, text.text)
-        if checked := has_own_id and self.ids == "check" and not _DIGEST.fullmatch(text.id):
-            fields.append(f"{_label(self.id_label)}{text.id}")
-        identifiers = self._finder.together(fields)
-        if checked:
-            self._check_id([span for span in identifiers.pop() if span.end > len(_label(self.id_label))])
-        for number, (key, _) in enumerate(leaves, start=2):
-            identifiers[number] = [span for span in identifiers[number] if span.end > len(_label(key))]
-        clean = {
-            leaf: self.replaced(field, spans).removeprefix(_label(leaf[0]))
-            for leaf, field, spans in zip(leaves, fields[2:], identifiers[2:], strict=False)
-            if spans
-        }
-        meta: dict[str, Any] = {
-            key: [clean.get((key, str(one)), one) for one in value]
-            if isinstance(value, (list, tuple))
-            else clean.get((key, str(value)), value)
-            for key, value in kept.items()
-        }
-        if counts := Counter(span.kind for spans in identifiers for span in spans):
-            meta[IDENTIFIERS_KEY] = dict(sorted(counts.items()))
-        title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
-        identity = text.id if has_own_id else self._new_id(title, body)
+        label = f"{self.id_label}：" if self.id_label else ""
+        fields = [text.title, text.text]
+        keeps_id = text.id != _content_id(text.title, text.text)
+        if keeps_id and not _DIGEST.fullmatch(text.id):
+            fields.append(f"{label}{text.id}")
+        found = self._finder.together(fields)
+        if len(fields) > 2:
+            found[2] = [span for span in found[2] if span.end > len(label)]
+            keeps_id = not found[2]
+        title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
+        identity = text.id if keeps_id else self._new_id(title, body)
         self._taken.add(identity)
-        return Text(identity, body, title, self.mark, meta)
+        counts = Counter(span.kind for spans in found for span in spans)
+        return Text(identity, body, title, self.mark, dict(sorted(counts.items())))
 
     @cached_property
     def _finder(self) -> Finder:
@@ -159,13 +130,6 @@ class Anonymise:
             position = end
         return "".join([*parts, text[position:]])
 
-    def _check_id(self, spans: Sequence[Span]) -> None:
-        if spans:
-            raise MarError(
-                f"The id of text {self._seen} of the input is itself an identifier ({spans[0].kind}). "
-                "--ids digest makes new ids from the anonymised texts; --ids keep keeps them all."
-            )
-
     def _new_id(self, title: str, body: str) -> str:
         identity = first = _content_id(title, body)
         number = self._numbers.get(first, 1)
@@ -180,30 +144,10 @@ def _content_id(title: str, text: str) -> str:
     return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
-def _label(key: str) -> str:
-    """Return a key in the form of labels for the recognisers: `patient_name` becomes `patient name：`."""
-    return f"{key.replace('_', ' ')}：" if key else ""
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Return the strings and numbers of a kept value.
-
-    Raises:
-        MarError: The value is an object.
-    """
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if any(isinstance(one, (dict, list, tuple)) for one in values):
-        raise MarError("A column of --keep-meta holds text, numbers or lists of them, no objects.")
-    return [one for one in values if one is not None and not isinstance(one, bool)]
-
-
 class AnonymizeSettings(TextsSettings):
     """Options of the step `anonymize`."""
 
     mode: Mode = Field("placeholder", description="Replace a name by [姓名], or by another name (surrogate).")
-    kinds: tuple[str, ...] | None = Field(None, description="Kind of identifiers to replace; default: all.")
-    keep_meta: tuple[str, ...] = Field((), description="Further column to keep, anonymised.")
-    ids: Ids = Field("check", description="Refuse ids that are identifiers, keep all, or make new ones.")
     known: Annotated[Path | None, Input("file")] = Field(
         None, description="File of known names, one per line, or IDENTIFIER<tab>KIND."
     )
@@ -214,37 +158,29 @@ class AnonymizeSettings(TextsSettings):
     reviewed: Annotated[Path | None, Input("file")] = Field(
         None, description="Sheet of --review with answers in its first column."
     )
-    salt: Annotated[Path | None, Runtime()] = Field(
-        None, description="File of the secret of surrogates; default: surrogates.salt beside OUT."
-    )
 
 
 def anonymize(settings: AnonymizeSettings) -> Counts:
     """Replace identifiers of persons in texts."""
     known = read_known(settings.known) if settings.known else None
     identifiers, cleared = read_sheet(settings.reviewed) if settings.reviewed else ({}, frozenset())
-    salt = settings.salt or settings.out.parent / "surrogates.salt"
+    salt = settings.out.parent / "surrogates.salt"
     work = Anonymise(
         mode=settings.mode,
-        kinds=settings.kinds,
         salt=salt_for(settings.out, salt) if settings.mode == "surrogate" else None,
-        keep_meta=settings.keep_meta,
-        ids=settings.ids,
         id_label=settings.columns.get("id", ""),
         known=merged(known, identifiers),
         strict=settings.strict,
         cleared=cleared,
     )
     if settings.review is not None:
-        write_sheet(
-            settings.source, settings.review, kinds=settings.kinds, known=known, columns=settings.columns
-        )
+        write_sheet(settings.source, settings.review, known=known, columns=settings.columns)
     counts = run_step(work, settings)
     found: Counter[str] = Counter()
     for records in settings.out.glob("records-*.jsonl"):
         with records.open(encoding="utf-8") as lines:
             for line in lines:
-                found.update(json.loads(line).get("meta", {}).get(IDENTIFIERS_KEY, {}))
+                found.update(json.loads(line).get("identifiers", {}))
     own = [{"version": VERSION, "strict": settings.strict}]
     details = {**counts.details, "identifiers": dict(sorted(found.items()))}
     return replace(counts, details=details, provenance={**counts.provenance, "anonymisers": own})

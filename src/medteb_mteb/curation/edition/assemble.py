@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument, Switch
@@ -37,6 +37,10 @@ RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
 MIN_TEST_SHARE = 0.9
 #: Number of test queries below which a share is refused: fewer distinguish only very different systems.
 MIN_TEST_QUERIES = 30
+#: Maximum number of candidates of a reranking list, and of positives among them.
+LIST_SIZE, LIST_POSITIVES = 100, 10
+#: Seed of the split and of the lists.
+SEED = 42
 
 
 class AssembleSettings(StepSettings):
@@ -54,21 +58,11 @@ class AssembleSettings(StepSettings):
         0.2,
         description="Number of test queries, or their share if below 1; the others become training data.",
     )
-    corpus: Literal["undisputed", "labelled", "all"] = Field(
-        "undisputed",
-        description="Documents of the test: all but those that judges disagree on for a test query, those "
-        "with a label for a test query, or all.",
-    )
-    list_size: int = Field(100, ge=2, description="Maximum number of candidates of a reranking list.")
-    list_positives: int = Field(10, ge=1, description="Maximum number of positives of a reranking list.")
     against: Annotated[tuple[str, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
         (), description="Training data whose queries must not be in the test; may be repeated."
     )
     keep_away: Annotated[tuple[str, ...], Input("editions", "texts", earlier="tests")] = Field(
         (), description="Other tests whose queries must not be in the training data; may be repeated."
-    )
-    leaks: Literal["drop", "keep"] = Field(
-        "drop", description="What to do with a test query that is a near-duplicate of a training query."
     )
     threshold: float = Field(
         QUERY_SIMILARITY, gt=0, le=1, description="Similarity from which two queries are near-duplicates."
@@ -77,13 +71,6 @@ class AssembleSettings(StepSettings):
     sources: Annotated[dict[str, str], Switch("--source")] = Field(
         default_factory=dict, description="NAME=LICENCE of a source of the texts; may be repeated."
     )
-    seed: int = Field(42, description="Seed of the split and of the lists.")
-
-    @model_validator(mode="after")
-    def _check_lists(self) -> Self:
-        if self.list_positives >= self.list_size:
-            raise ValueError("list_positives must be below list_size, or no negative has a place")
-        return self
 
 
 @dataclass
@@ -145,11 +132,11 @@ def assemble(settings: AssembleSettings) -> Counts:
     split = split_queries(
         {query: queries[query].full for query in sorted(answered)},
         settings.test,
-        seed=settings.seed,
+        seed=SEED,
         threshold=settings.threshold,
     )
     trained_on = [query for path in settings.against for query in training_queries(path)]
-    test = _without_leaks(split.test, queries, trained_on, settings, counts)
+    test = _without_leaks(split.test, queries, trained_on, settings.threshold, counts)
     _check_size(len(test), f"{len(answered)} of {judged} judged queries have a positive", settings, counts)
     leaks = read_held_out(settings.keep_away, settings.threshold).leaks(
         [queries[q].full for q in split.train]
@@ -168,12 +155,12 @@ def assemble(settings: AssembleSettings) -> Counts:
     provenance["contamination"] = {
         "training queries compared": len(trained_on),
         "test queries near one of them": counts["test queries near a training query"],
-        "these are": {"drop": "left out", "keep": "kept"}[settings.leaks],
+        "these are": "left out",
         "similarity of near-duplicates": settings.threshold,
     }
     chosen = {query: answered[query] for query in test}
     editions = [_retrieval(chosen, material, settings, statistics, provenance)]
-    lists = _lists(chosen, settings, counts)
+    lists = _lists(chosen, counts)
     if lists:
         editions.append(_reranking(chosen, lists, material, settings, provenance))
     return Counts(
@@ -212,40 +199,37 @@ def _without_leaks(
     test: list[str],
     queries: Mapping[str, Text],
     training: Sequence[str],
-    settings: AssembleSettings,
+    threshold: float,
     counts: Counter[str],
 ) -> list[str]:
     texts = [queries[query].full for query in test]
-    near = {row for row, _, _ in near_duplicates(texts, training, threshold=settings.threshold)}
+    near = {row for row, _, _ in near_duplicates(texts, training, threshold=threshold)}
     counts["test queries near a training query"] = len(near)
-    return [query for row, query in enumerate(test) if row not in near or settings.leaks == "keep"]
+    return [query for row, query in enumerate(test) if row not in near]
 
 
-def _lists(chosen: Qrels, settings: AssembleSettings, counts: Counter[str]) -> dict[str, list[str]]:
+def _lists(chosen: Qrels, counts: Counter[str]) -> dict[str, list[str]]:
     """Return the candidates of each reranking query: sampled positives and negatives in random order."""
     lists = {}
     for query, row in chosen.items():
-        rng = random.Random(f"{settings.seed} {query}")
+        rng = random.Random(f"{SEED} {query}")
         positives = sorted(name for name, relevance in row.items() if relevance)
         negatives = sorted(name for name, relevance in row.items() if not relevance)
         if not negatives:
             counts["reranking queries without a negative"] += 1
             continue
-        drawn = rng.sample(positives, min(len(positives), settings.list_positives))
-        drawn += rng.sample(negatives, min(len(negatives), settings.list_size - len(drawn)))
+        drawn = rng.sample(positives, min(len(positives), LIST_POSITIVES))
+        drawn += rng.sample(negatives, min(len(negatives), LIST_SIZE - len(drawn)))
         rng.shuffle(drawn)
         lists[query] = drawn
     return lists
 
 
-def _corpus(chosen: Qrels, material: _Material, settings: AssembleSettings) -> list[str]:
-    """Return the ids of the corpus of the test, in the order of the documents."""
-    if settings.corpus == "labelled":
-        labelled = {document for row in chosen.values() for document in row}
-        return [name for name in material.documents if name in labelled]
+def _corpus(chosen: Qrels, material: _Material) -> list[str]:
+    """Return the ids of the documents of the test: all but those that judges disagree on for a test query."""
     positive = {document for row in chosen.values() for document, relevance in row.items() if relevance}
     doubtful = {name for query in chosen for name in material.disputed.get(query, ())} - positive
-    return [name for name in material.documents if settings.corpus == "all" or name not in doubtful]
+    return [name for name in material.documents if name not in doubtful]
 
 
 def _retrieval(
@@ -256,7 +240,7 @@ def _retrieval(
     provenance: Mapping[str, Any],
 ) -> Edition:
     folder, documents = settings.out / RETRIEVAL, material.documents
-    corpus = _corpus(chosen, material, settings)
+    corpus = _corpus(chosen, material)
     inside = set(corpus)
     write_texts(folder / "corpus.jsonl", (documents[name] for name in corpus), titles=True)
     write_texts(folder / "queries.jsonl", (material.queries[name] for name in chosen), titles=False)
@@ -316,7 +300,7 @@ def _finish(
         counts=counts,
         statistics=statistics,
         provenance=provenance,
-        seed=settings.seed,
+        seed=SEED,
     )
 
 

@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -70,10 +70,6 @@ class ExtendSettings(Settings):
     judges: Annotated[Judges, FromFile()] = Field(description="YAML file of the edition's judges.")
     out: Path = Field(description="Folder to write; the edition is not changed.")
     depth: int = Field(CUTOFF, ge=1, description="Number of top documents to judge per system.")
-    version: str | None = Field(None, description="New version; default: the next minor one.")
-    rule: Literal["unanimous", "majority", "graded"] | None = Field(
-        None, description="Rule of agreement; default: that of the edition."
-    )
     other_panel: bool = Field(False, description="Accept judges that are not those of the edition.")
     already_anonymous: bool = Field(False, description="The texts hold no personal data: send them.")
 
@@ -108,10 +104,10 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     out, before = settings.out, read_provenance(edition.path)
     if out.resolve().is_relative_to(edition.path.resolve()):
         raise MarError(f"{out} is part of the edition; give another folder.")
-    rule = ConsensusRule(rule=settings.rule) if settings.rule else _rule_of(before, edition)
+    rule = _rule_of(before)
     if not settings.other_panel:
         _same_panel(before, settings.judges, edition)
-    version = _next_version(edition, settings.version)
+    version = _next_version(edition)
     files = {name: out / "input" / f"{name}.jsonl" for name in ("queries", "documents", "unjudged")}
     write_texts(files["queries"], [Text(row["id"], row["text"]) for row in data.queries], titles=False)
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
@@ -172,13 +168,13 @@ def _kind(label: Label) -> str:
     return "disputed" if label.relevance is None else "positive" if label.relevance else "negative"
 
 
-def _rule_of(provenance: Mapping[str, Any], edition: Edition) -> ConsensusRule:
-    """Return the rule of the edition, from its provenance."""
+def _rule_of(provenance: Mapping[str, Any]) -> ConsensusRule:
+    """Return the rule of the edition, from its provenance; the published one if it names none."""
     for entry in reversed(mappings(provenance, "consensus")):
         fields = {key: value for key, value in entry.items() if key in ConsensusRule.model_fields}
         if "rule" in fields:
             return ConsensusRule.model_validate(fields)
-    raise MarError(f"{edition.path} does not say by which rule its labels were made. Give the rule (--rule).")
+    return ConsensusRule()
 
 
 def _same_panel(provenance: Mapping[str, Any], panel: Judges, edition: Edition) -> None:
@@ -192,18 +188,15 @@ def _same_panel(provenance: Mapping[str, Any], panel: Judges, edition: Edition) 
         )
 
 
-def _next_version(edition: Edition, wanted: str | None) -> str:
-    """Return the version of the new edition: the given one, or the next minor version that is new."""
+def _next_version(edition: Edition) -> str:
+    """Return the version of the new edition: the next minor one that is new."""
     existing = {edition.version, *(str(one.get("version")) for one in mappings(edition.extra, "history"))}
     number = _SEMANTIC.fullmatch(edition.version)
-    if wanted is None and number is not None:
+    if number is None:
+        later = (f"{edition.version}.{minor}" for minor in count(1))
+    else:
         later = (f"{number[1]}.{minor}.0" for minor in count(int(number[2]) + 1))
-        return next(version for version in later if version not in existing)
-    if wanted is None or wanted in existing or not wanted.strip():
-        raise MarError(
-            f"The edition has the versions {', '.join(sorted(existing))}; give a new one (--version)."
-        )
-    return wanted
+    return next(version for version in later if version not in existing)
 
 
 def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -15,10 +15,22 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.files.records import Text
 
-__all__ = ["Qrels", "write_disputed", "write_qrels", "write_rows", "write_texts"]
+__all__ = ["Qrels", "guarded", "write_disputed", "write_qrels", "write_rows", "write_texts"]
 
 #: Query -> document -> relevance.
 Qrels = dict[str, dict[str, int]]
+
+#: Spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+
+def guarded(cell: str) -> str:
+    """Return a cell of a sheet that no spreadsheet takes for a formula: an apostrophe goes before it.
+
+    An apostrophe at the start is doubled, so that whoever removes one gets the cell back.
+    """
+    is_formula = cell.lstrip().startswith(_FORMULA_PREFIXES) or cell.startswith(("'", "\t", "\r", "\n"))
+    return f"'{cell}" if is_formula else cell
 
 
 def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-from datetime import date, time, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from mar_st.data import read_rows
 from mar_st.errors import MarError
@@ -42,8 +38,8 @@ def read_texts(
 ) -> Iterator[Text]:
     """Yield the texts of a source, streamed in the order of the files' names and rows.
 
-    A text without an id gets the digest of its content as id, so an exact copy of an earlier one is dropped;
-    columns that are not a field of a text go to its `meta`.
+    A text without an id gets the digest of its content as id, so an exact copy of an earlier one is dropped.
+    Other columns are left out.
 
     Args:
         source: Anything that `mar_st.data.read_rows` reads, or a folder that a step wrote.
@@ -102,35 +98,13 @@ def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, b
     identity = as_id(values[named["id"]]) if named["id"] in values else None
     if named["id"] in values and (identity is None or {"\t", "\n", "\r"} & set(identity)):
         raise MarError(f"{named['id']!r} is empty, not an id, or has a tab or a line break.")
-    meta = dict(values["meta"]) if isinstance(values.get("meta"), dict) else {}
-    known = {*named.values(), "anonymised", "meta"}
-    meta |= {name: value for name, value in values.items() if name not in known and value not in (None, "")}
     return (
         Text(
             identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
             text,
             str(title),
             str(values.get("anonymised") or "") if built else "",
-            {str(name): _as_json(name, value) for name, value in meta.items()},
+            dict(values.get("identifiers") or {}) if built else {},
         ),
         identity is not None,
     )
-
-
-def _as_json(name: str, value: Any) -> Any:
-    """Return a value of another column as JSON: dates and times in ISO 8601, NaN as a missing value."""
-    if isinstance(value, dict):
-        return {str(key): _as_json(name, part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(name, part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal | timedelta | UUID):
-        return str(value)
-    if isinstance(value, str):
-        return writable(value)
-    if not isinstance(value, int | float | None):
-        raise MarError(f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave it out.")
-    return value

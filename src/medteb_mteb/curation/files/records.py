@@ -21,14 +21,14 @@ class Text:
         title: Title of a document, may be empty.
         anonymised: Anonymiser that was applied to the text; empty if none. Texts without one are sent to
             a judge or a rewriter only with `already_anonymous`.
-        meta: Other fields of the text, such as source, department, date. JSON values.
+        identifiers: Number of replaced identifiers by kind.
     """
 
     id: str
     text: str
     title: str = ""
     anonymised: str = ""
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    identifiers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def full(self) -> str:
@@ -38,7 +38,7 @@ class Text:
     def to_json(self) -> dict[str, Any]:
         """Return a row of `records-*.jsonl`; empty fields are left out."""
         row = {"_id": self.id, "title": self.title, "text": self.text, "anonymised": self.anonymised}
-        return {key: value for key, value in (row | {"meta": dict(self.meta)}).items() if value}
+        return {key: value for key, value in (row | {"identifiers": dict(self.identifiers)}).items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,6 @@ class TextsSettings(StepSettings):
     columns: Annotated[dict[str, str], Switch("--column")] = Field(
         default_factory=dict, description="FIELD=COLUMN of id, text or title; may be repeated."
     )
-    sources: Annotated[dict[str, str], Switch("--source")] = Field(
-        default_factory=dict, description="NAME=LICENCE of a source of the texts; may be repeated."
-    )
 
 
 class TextWork(Protocol):
@@ -89,8 +86,7 @@ def run_step(work: TextWork, settings: TextsSettings, shard: int = TEXTS_PER_SHA
             dropped.update(counts["dropped"])
             bar.update(len(part))
     details = {"read": read, "kept": kept, "dropped": dict(sorted(dropped.items()))}
-    named = [{"name": name, "licence": licence} for name, licence in settings.sources.items()]
-    return Counts(kept, tokens, details=details, provenance={"sources": named} if named else {})
+    return Counts(kept, tokens, details=details)
 
 
 def _shard(outcome: Sequence[Text | Dropped], records: Path, dropped: Path) -> dict[str, Any]:

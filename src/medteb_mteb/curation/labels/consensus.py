@@ -31,6 +31,8 @@ __all__ = ["CONSENSUS", "ConsensusRule", "ConsensusSettings", "consensus", "labe
 #: Reasons for which a pair is discarded.
 JUDGES_DISAGREE, JUDGE_MISSING = "judges disagree", "a judge is missing"
 TIE, GRADES_APART = "tie", "grades too far apart"
+#: Largest distance between the grades of a pair for the rule `graded`.
+MAX_SPREAD = 1
 SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 
 
@@ -46,13 +48,8 @@ class ConsensusRule(Settings):
     worst_positive: Literal["S", "A", "B", "C"] = Field(
         "A", description="Worst grade that counts as positive; the better ones do, too."
     )
-    spread: int = Field(1, ge=0, description="Largest distance between grades, for 'graded'.")
     only: Annotated[tuple[str, ...], Switch("--judge")] = Field(
         (), description="Judge that counts; may be repeated. Default: all judges."
-    )
-    incomplete: bool = Field(False, description="Label pairs even if some judges have not graded them.")
-    keep_suspicious: bool = Field(
-        False, description="Accept passages that may instruct judges as positives; they may have raised it."
     )
 
     @model_validator(mode="after")
@@ -75,11 +72,11 @@ class ConsensusRule(Settings):
         """
         wanted = list(judges)
         present = {judge: grades[judge] for judge in wanted if judge in grades}
-        if not present or (len(present) < len(wanted) and not self.incomplete):
+        if not present or len(present) < len(wanted):
             return None, JUDGE_MISSING
         if self.rule == "graded":
             values = [value(grade) for grade in present.values()]
-            if max(values) - min(values) > self.spread:
+            if max(values) - min(values) > MAX_SPREAD:
                 return None, GRADES_APART
             mean = int(sum(values) / len(values) + 0.5)
             return (mean if mean >= value(self.worst_positive) else 0), ""
@@ -109,7 +106,7 @@ def consensus(
         MarError: A judge named by the rule has graded nothing.
     """
     rule, judged = rule or ConsensusRule(), list(judgements)
-    suspects = {one.pair for one in judged if one.suspicious and not rule.keep_suspicious}
+    suspects = {one.pair for one in judged if one.suspicious}
     occur, grades = by_pair(judged)
     counted = list(rule.only) or sorted({*occur, *judges})
     silent = sorted(set(counted) - set(occur))

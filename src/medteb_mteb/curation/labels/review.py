@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["REVIEW", "ReviewSettings", "compare", "review"]
 
 
+#: Minimum number of pairs of each stratum.
+MINIMUM = 30
+SEED = 42
+
+
 class ReviewSettings(StepSettings):
     """Options of the step."""
 
@@ -47,12 +52,10 @@ class ReviewSettings(StepSettings):
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
     size: int = Field(5000, ge=1, description="Number of pairs on the sheet.")
-    minimum: int = Field(30, ge=1, description="Minimum number of positives, negatives and disputed pairs.")
     disputed: bool = Field(False, description="Also draw pairs that the judges do not agree on.")
     answers: Annotated[tuple[Path, ...], Switch("--answer"), Input("file")] = Field(
         (), description="Copy of the sheet that a clinician filled in; may be repeated."
     )
-    seed: int = Field(42, description="Seed of the sample.")
 
 
 def review(settings: ReviewSettings) -> Counts:
@@ -69,8 +72,8 @@ def review(settings: ReviewSettings) -> Counts:
     if not strata:
         raise MarError("There are no labels to review: all pairs were discarded, or none was judged.")
     sizes = {name: len(rows) for name, rows in strata.items()}
-    numbers = allocate(sizes, settings.size, settings.minimum)
-    sheet = draw(strata, numbers, settings.seed)
+    numbers = allocate(sizes, settings.size, MINIMUM)
+    sheet = draw(strata, numbers, SEED)
     write_sheet(settings.out / "sheet.csv", sheet, queries, documents)
     details: dict[str, Any] = {"drawn": numbers}
     missing = sorted({"positive", "negative"} - strata.keys())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.files import write_json, write_text
+from medteb_mteb.curation.files.layout import guarded
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ __all__ = [
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
 YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
-#: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
-FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-_CONTROLS = ("\t", "\r", "\n")
 
 
 class SheetPair(NamedTuple):
@@ -94,7 +92,7 @@ def allocate(sizes: Mapping[str, int], budget: int, minimum: int) -> dict[str, i
     if sum(least.values()) > budget:
         raise MarError(
             f"{len(sizes)} strata with at least {minimum} pairs each take {sum(least.values())} pairs, and "
-            f"the size is {budget}. Raise --size, or lower --minimum."
+            f"the size is {budget}. Raise --size."
         )
     budget = min(budget, sum(sizes.values()))
     low, high = 0.0, float(sum(sizes.values()) + 1)
@@ -162,13 +160,9 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     """Write rows as CSV; an apostrophe goes before anything like a formula."""
     table = io.StringIO(newline="")
     writer = csv.writer(table)
-    writer.writerow(map(_guarded, columns))
-    writer.writerows([_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    writer.writerow(map(guarded, columns))
+    writer.writerows([guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     write_text(path, f"\ufeff{table.getvalue()}")  # the mark tells spreadsheets that it is UTF-8
-
-
-def _guarded(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA_PREFIXES) else cell
 
 
 def read_answers(file: Path, sheet: Sheet) -> dict[int, int]:

@@ -73,7 +73,6 @@ class NearDuplicates:
 
     Args:
         threshold: Minimum Jaccard similarity at which a text is dropped.
-        width: Characters of an n-gram.
 
     Raises:
         MarError: rensa is not installed.
@@ -81,9 +80,9 @@ class NearDuplicates:
 
     name = "dedup"
 
-    def __init__(self, threshold: float = DOCUMENT_SIMILARITY, width: int = NGRAM_LENGTH) -> None:
+    def __init__(self, threshold: float = DOCUMENT_SIMILARITY) -> None:
         rensa = load_package("rensa", extra="build")
-        self.threshold, self.width = threshold, width
+        self.threshold = threshold
         self._sketch = rensa.RMinHash.from_token_sets
         self._index: Any = rensa.RMinHashLSH(
             threshold=threshold, num_perm=PERMUTATIONS, num_bands=bands(threshold)
@@ -108,7 +107,7 @@ class NearDuplicates:
     def _sketches(self, texts: Sequence[Text]) -> Iterator[tuple[Text, frozenset[str], Any]]:
         for start in range(0, len(texts), BATCH_SIZE):
             batch = texts[start : start + BATCH_SIZE]
-            grams = [shingles(text.full, self.width) for text in batch]
+            grams = [shingles(text.full) for text in batch]
             sketches = self._sketch(list(map(list, grams)), num_perm=PERMUTATIONS, seed=SEED)
             yield from zip(batch, grams, sketches, strict=True)
 
@@ -116,7 +115,7 @@ class NearDuplicates:
         """Return similarity and number of the most similar candidate; 0 and -1 if there is none."""
         best, nearest = 0.0, -1
         for number in sorted(self._index.query(sketch)):
-            similarity = jaccard(grams, shingles(self._kept[number][1], self.width))
+            similarity = jaccard(grams, shingles(self._kept[number][1]))
             if similarity > best:
                 best, nearest = similarity, number
         return best, nearest
@@ -132,12 +131,11 @@ class DedupSettings(TextsSettings):
     threshold: float = Field(
         DOCUMENT_SIMILARITY, gt=0, le=1, description="Jaccard similarity from which a text is dropped."
     )
-    width: int = Field(NGRAM_LENGTH, ge=1, description="Number of characters of an n-gram.")
 
 
 def _run(settings: DedupSettings) -> Counts:
     """Drop texts that nearly repeat an earlier one, by their characters."""
-    work = NearDuplicates(settings.threshold, settings.width)
+    work = NearDuplicates(settings.threshold)
     return run_step(work, settings)
 
 

@@ -60,12 +60,13 @@ def test_answers_decide_what_is_replaced(source, tmp_path, run_step):
 
 def test_no_cell_is_a_formula(tmp_path):
     file = tmp_path / "in.jsonl"
-    file.write_text('{"text": "=1A2B3C4D5E6F 取样"}\n{"text": "-1A2B3C4D5E6F"}\n', encoding="utf-8")
+    starts = ("=", "-", "＝", "＋", "－", "＠", " ＝")
+    file.write_text("".join(f'{{"text": "{one}1A2B3C4D5E6F 取样"}}\n' for one in starts), encoding="utf-8")
     sheet = tmp_path / "sheet.csv"
     write_sheet(file, sheet)
     for row in rows_of(sheet):
-        assert not row["value"].startswith(("=", "+", "-", "@"))
-        assert not row["example"].startswith(("=", "+", "-", "@"))
+        for cell in row.values():
+            assert not cell.lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
 
 
 @pytest.mark.parametrize(

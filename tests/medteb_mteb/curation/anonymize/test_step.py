@@ -11,7 +11,6 @@ import pytest
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.step import (
     ANONYMIZE,
-    IDENTIFIERS_KEY,
     Anonymise,
     AnonymizeSettings,
 )
@@ -58,7 +57,7 @@ def test_identifiers_become_placeholders(anonymised):
         "加微信[账号]，血糖7.8。",
     ]
     assert texts[2].title == "[姓名]医生的出院小结"
-    assert texts[0].meta == {IDENTIFIERS_KEY: {"NAME": 1, "PHONE": 1}}
+    assert texts[0].identifiers == {"NAME": 1, "PHONE": 1}
     assert all(text.anonymised for text in texts)
     assert anonymised.counts["details"]["identifiers"] == {
         "ACCOUNT": 1, "NAME": 2, "PHONE": 1, "RECORD_NUMBER": 1
@@ -66,25 +65,10 @@ def test_identifiers_become_placeholders(anonymised):
 
 
 @pytest.mark.parametrize("mode", ["placeholder", "surrogate"])
-@pytest.mark.parametrize("keep", [(), ("phone", "note")])
-def test_nothing_leaks_into_any_file(anonymised, mode, keep):
-    anonymised(ROWS, mode=mode, keep_meta=keep)
+def test_nothing_leaks_into_any_file(anonymised, mode):
+    anonymised(ROWS, mode=mode)
     written = content(anonymised.out)
     assert [secret for secret in SECRETS if secret in written] == []
-
-
-def test_kept_meta_is_anonymised_with_its_key_as_label(anonymised):
-    row = {
-        "_id": "1", "text": "头疼三天", "patient_name": "李建平", "phone": 13812345678, "age": 54,
-        "tags": ["神经内科", "联系人：赵国栋", 7, True], "secret": "x",
-    }  # fmt: skip
-    [text] = anonymised([row], keep_meta=("patient_name", "phone", "age", "tags"))
-    assert text.meta["patient_name"] == "[姓名]"
-    assert (text.meta["phone"], text.meta["age"]) == ("[PHONE]", 54)
-    assert text.meta["tags"] == ["神经内科", "联系人：[姓名]", 7, True]
-    assert "secret" not in text.meta
-    with pytest.raises(MarError, match="no objects"):
-        Anonymise(keep_meta=["tags"]).process(Text("1", "头疼", meta={"tags": {"电话": "87654321"}}))
 
 
 def test_english_text_gets_english_placeholders():
@@ -97,20 +81,19 @@ def test_ids_made_from_the_content_are_made_again_and_stay_different(anonymised)
     assert [text.id.partition("-")[2] for text in texts] == ["", "2", "3", "4", "5"]
 
 
-def test_given_ids_that_are_identifiers_are_refused(anonymised):
+def test_ids_that_are_identifiers_become_new_ones(anonymised):
     rows = [{"_id": "q1", "text": "头疼"}, {"_id": "13812345678", "text": "发烧"}]
-    with pytest.raises(MarError, match="PHONE") as caught:
-        anonymised(rows)
-    assert "13812345678" not in str(caught.value)
-    assert [text.id for text in anonymised(rows, "kept", ids="keep")] == ["q1", "13812345678"]
-    assert not {"q1", "13812345678"} & {text.id for text in anonymised(rows, "new", ids="digest")}
+    first, second = (text.id for text in anonymised(rows))
+    assert first == "q1"
+    assert second != "13812345678"
+    assert anonymised.counts["details"]["identifiers"] == {"PHONE": 1}
+    assert "13812345678" not in content(anonymised.out)
 
 
 def test_an_id_is_read_with_its_column_as_label(anonymised):
     rows = [{"病历号": "20210034567", "序号": "20210034567", "text": "好转。"}]
-    with pytest.raises(MarError, match="RECORD_NUMBER"):
-        anonymised(rows, columns={"id": "病历号"})
-    anonymised(rows, "b", columns={"id": "序号"})
+    assert anonymised(rows, columns={"id": "病历号"})[0].id != "20210034567"
+    assert anonymised(rows, "b", columns={"id": "序号"})[0].id == "20210034567"
 
 
 def test_a_digest_with_the_digits_of_a_phone_is_not_an_identifier():
@@ -125,7 +108,7 @@ def test_surrogates_are_the_same_throughout_and_the_secret_stays_out(anonymised,
     salt = tmp_path / "surrogates.salt"
     assert salt.stat().st_mode & 0o077 == 0
     assert salt.read_text().strip() not in content(anonymised.out)
-    again = anonymised(rows, "again", mode="surrogate", salt=salt)
+    again = anonymised(rows, "again", mode="surrogate")
     assert {text.text.partition("：")[2] for text in again} == texts
 
 

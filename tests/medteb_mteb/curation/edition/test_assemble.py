@@ -7,7 +7,6 @@ import json
 import mlcroissant as mlc
 import mteb
 import pytest
-from pydantic import ValidationError
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.edition.assemble import ASSEMBLE, AssembleSettings
@@ -101,8 +100,7 @@ def test_the_rest_trains_and_shares_nothing_with_the_test(make):
 
 
 def test_the_same_input_gives_the_same_bytes(make):
-    one, again, other = make("a")[0], make("b")[0], make("c", seed=1)[0]
-    assert files(one) == files(again) != files(other)
+    assert files(make("a")[0]) == files(make("b")[0])
 
 
 def test_near_duplicate_queries_stay_together(make):
@@ -114,26 +112,24 @@ def test_near_duplicate_queries_stay_together(make):
     assert details["largest cluster"] > 1
 
 
-def test_the_corpus_follows_its_setting(make):
-    sizes = {
-        corpus: make(corpus, corpus=corpus)[1]["editions"]["MedTEBRetrieval"]["corpus"]
-        for corpus in ("all", "labelled", "undisputed")
-    }
-    assert (sizes["all"], sizes["undisputed"]) == (30, 26)
-    assert sizes["labelled"] <= 8
-    # A disputed document that answers another query stays.
-    labels = [*LABELS, *(Label(f"q{i}", f"d{(i + 1) % 10}c", 1) for i in range(10))]
-    assert make("more", labels, test=10)[1]["editions"]["MedTEBRetrieval"]["corpus"] == 30
+#: Each disputed document answers another query, so it stays in the corpus.
+ALSO_POSITIVE = [*LABELS, *(Label(f"q{i}", f"d{(i + 1) % 10}c", 1) for i in range(10))]
+
+
+def test_documents_disputed_for_a_test_query_are_left_out(make):
+    assert make("a")[1]["editions"]["MedTEBRetrieval"]["corpus"] == 26
+    assert make("b", ALSO_POSITIVE, test=10)[1]["editions"]["MedTEBRetrieval"]["corpus"] == 30
 
 
 def test_disputed_pairs_of_the_corpus_are_listed_and_left_out_when_scored(make):
-    folder = make(corpus="all")[0] / "MedTEBRetrieval"
-    data = read_folder(folder).retrieval
-    assert {q: set(names) for q, names in data.judged.disputed.items()} == {
-        query: {f"d{query[1:]}c"} for query in data.qrels
-    }
+    data = read_folder(make(labels=ALSO_POSITIVE, test=10)[0] / "MedTEBRetrieval").retrieval
+    disputed = {query: set(names) for query, names in data.judged.disputed.items()}
+    assert disputed == {query: {f"d{query[1:]}c"} for query in data.qrels}
     # A ranking that begins with the disputed document is not wrong about it.
-    run = {query: {f"d{query[1:]}c": 2.0, f"d{query[1:]}a": 1.0} for query in data.judged.disputed}
+    run = {
+        query: dict.fromkeys(row, 1.0) | dict.fromkeys(disputed[query], 2.0)
+        for query, row in data.qrels.items()
+    }
     assert means(score_queries(data.qrels, data.judged, run).values()).ndcg == 1.0
 
 
@@ -147,7 +143,6 @@ def test_training_queries_do_not_come_back_in_the_test(make, tmp_path):
     rows = [{"query": query, "positives": ["x"]} for query in ("得了感冒应该吃什么药好呢", "完全不同的问题")]
     given = {"test": 10, "against": (str(write(tmp_path / "triples.jsonl", rows)),)}
     assert make("a", small=True, **given)[1]["editions"]["MedTEBRetrieval"]["queries"] == 9
-    assert make("b", leaks="keep", **given)[1]["editions"]["MedTEBRetrieval"]["queries"] == 10
 
 
 def test_queries_of_other_tests_are_not_trained_on(make, tmp_path):
@@ -171,12 +166,9 @@ def test_queries_without_a_positive_or_a_negative_are_counted(make):
 
 def test_lists_hold_positives_and_negatives(make):
     many = [Label("q0", name, int(name.endswith("a"))) for name in DOCUMENTS]
-    out, _ = make(labels=many, test=0.9, small=True, list_size=12, list_positives=3)
+    out, _ = make(labels=many, test=0.9, small=True)
     (row,) = lines(out / "MedTEBReranking" / "top_ranked.jsonl")
-    assert len(row["corpus-ids"]) == 12
-    assert sum(name.endswith("a") for name in row["corpus-ids"]) == 3
-    with pytest.raises(ValidationError, match="no negative has a place"):
-        make(list_size=5, list_positives=5)
+    assert sorted(row["corpus-ids"]) == sorted(DOCUMENTS)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +20,8 @@ ROWS = [
     {"_id": "b", "title": "", "text": "饭后服用，一日三次。", "department": "药房"},
 ]
 TEXTS = [
-    Text("a", "多喝水，注意休息。", "感冒", meta={"department": "内科"}),
-    Text("b", "饭后服用，一日三次。", "", meta={"department": "药房"}),
+    Text("a", "多喝水，注意休息。", "感冒"),
+    Text("b", "饭后服用，一日三次。", ""),
 ]
 
 
@@ -50,7 +48,7 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
 def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
     file = jsonl(tmp_path / "q.jsonl", [{"问题": "发烧怎么办", "source": "x"}, {"问题": "头疼"}])
     first, second = read_texts(file, {"text": "问题"})
-    assert (first.text, first.meta) == ("发烧怎么办", {"source": "x"})
+    assert first.text == "发烧怎么办"
     assert first.id != second.id
     assert next(read_texts(jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}]))).id == first.id
     with pytest.raises(MarError, match="'body' is not a field"):
@@ -81,27 +79,12 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
         ([{"_id": "a", "texts": "x"}], "q.jsonl:1: expected a column text or .*; the columns are _id, texts"),
         ([{"_id": None, "text": "x"}], "q.jsonl:1: '_id' is empty"),
         ([{"_id": "a", "text": "x", "title": 3}], "q.jsonl:1: 'title' is not text"),
-        ([{"text": "x", "from": ["\ud800"]}], "q.jsonl:1: "),
         ([], "holds no rows"),
     ],
 )
 def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(MarError, match=message):
         list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
-
-
-def test_other_columns_become_json(tmp_path):
-    row = {
-        "text": "x",
-        "day": dt.date(2026, 1, 2),
-        "price": Decimal("1.50"),
-        "nothing": None,
-        "nan": float("nan"),
-    }
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "q.parquet")
-    (text,) = read_texts(tmp_path / "q.parquet")
-    assert text.meta == {"day": "2026-01-02", "price": "1.50", "nan": None}
-    json.dumps(text.to_json(), allow_nan=False)
 
 
 CHILD = """
@@ -153,8 +136,7 @@ def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
             return texts
 
     source = jsonl(tmp_path / "t.jsonl", [{"text": "一二三"}, {"text": "一二三"}, {"text": "四"}])
-    settings = TextsSettings(**{"in": source}, out=tmp_path / "out", sources={"site": "mit"})
+    settings = TextsSettings(**{"in": source}, out=tmp_path / "out")
     counts = run_step(Keep(), settings)
     assert (counts.rows, counts.tokens) == (2, 4)
     assert counts.details == {"read": 3, "kept": 2, "dropped": {"repeated": 1}}
-    assert counts.provenance == {"sources": [{"name": "site", "licence": "mit"}]}
