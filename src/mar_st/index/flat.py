@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from mar_st.files import load_package
 from mar_st.kernels.exact import exact_search, takes
@@ -24,6 +25,9 @@ _VECTORS_PER_BLOCK = 8192
 
 #: From this many queries on, matrices are multiplied, for at most so many at once.
 _MIN_QUERIES_FOR_PRODUCTS, _QUERIES_PER_PRODUCT = 8, 512
+
+#: Products from which on several threads of BLAS multiply: each spins for 25 ms before it sleeps.
+_MIN_SHARED_PRODUCTS = 200_000_000
 
 #: Share of the rows that a mask must leave for them to be scanned in place.
 _PICKED_SHARE = 0.1
@@ -155,7 +159,9 @@ def search(
 
 def _products(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the best `k` by one matrix product; of equal scores, the first rows."""
-    scores = queries @ vectors.T
+    alone = 1 if len(queries) * vectors.size < _MIN_SHARED_PRODUCTS else None
+    with _libraries().limit(limits=alone, user_api="blas"):
+        scores = queries @ vectors.T
     k = min(k, scores.shape[1])
     lowest = np.partition(scores, -k, axis=1)[:, -k, None]
     query, row = np.nonzero(scores >= lowest)
@@ -203,6 +209,11 @@ def rescore(
 def _processors() -> int:
     """Count the processors once: it reads files, which takes as long as a small search."""
     return processors()
+
+
+@cache
+def _libraries() -> Any:
+    return ThreadpoolController()
 
 
 @cache
