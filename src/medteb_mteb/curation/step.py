@@ -6,7 +6,6 @@ its dry run and its resumption come from `Step`. The folder of a step holds `ste
     step         name of the step
     fingerprint  digest of its settings and inputs
     finished     false while it runs; a run of the same fingerprint then continues with what is there
-    again        true if it had stopped before; what an LLM failed to answer is then asked for again
     settings     all settings that the output depends on
     counts       see `Counts`
     provenance   see `Counts`
@@ -268,7 +267,6 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         same = record is not None and record["fingerprint"] == mark
         if record is not None and same and record["finished"]:
             return record, True
-        again = record is not None and same and (record["again"] or bool(record.get("counts")))
         if record is not None and not same:
             if record["finished"] and record["result"] != _folder_digest(folder):
                 raise MarError(
@@ -279,7 +277,6 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
             "step": step.name,
             "fingerprint": mark,
             "finished": False,
-            "again": again,
             "settings": described(settings),
             "before": _before(step, settings),
         }

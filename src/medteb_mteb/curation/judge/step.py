@@ -58,7 +58,7 @@ def judge(settings: JudgeSettings) -> Counts:
         settings.judges,
         settings.out,
         settings.answers,
-        retry=settings.retry,
+        retry=True,
         show_progress=sys.stderr.isatty(),
     )
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)

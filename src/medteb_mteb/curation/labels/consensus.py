@@ -113,7 +113,8 @@ def consensus(
     if silent:
         raise MarError(
             f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(occur)}. Have it "
-            "judge (medteb judge --retry-failed asks again), or name the judges that count (--judge)."
+            "judge (delete the folder of medteb judge and run it again), or name the judges that count "
+            "(--judge)."
         )
     labels = []
     for pair, given in sorted({**{pair: {} for pair in pairs}, **grades}.items()):

@@ -17,13 +17,12 @@ from pydantic import Field
 from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
-from mar_st.files import read_record
 from mar_st.options import FromFile
 from medteb_mteb.curation.llm.client import Client, GiveUp, Prompt
 from medteb_mteb.curation.llm.config import LLM, settings_digest
 from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
-from medteb_mteb.curation.step import STEP_FILE, Estimate, Runtime, StepSettings
+from medteb_mteb.curation.step import Estimate, Runtime, StepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -402,12 +401,6 @@ class AnswerSettings(StepSettings):
         """Return the path of the journal."""
         return journal_path(self.out)
 
-    @property
-    def retry(self) -> bool:
-        """Return True if an earlier run of the step stopped: what failed in it is asked for again."""
-        record = read_record(self.out / STEP_FILE)
-        return record is not None and bool(record.get("again"))
-
 
 class PrivateSettings(StepSettings):
     """Options of a step that sends its texts to LLMs."""
@@ -425,14 +418,17 @@ class WriterSettings(AnswerSettings):
     def ask(
         self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
     ) -> Generation[Any]:
-        """Have the LLM answer prompts, see `generate`; the run stops if all of them fail."""
+        """Have the LLM answer prompts, see `generate`; what failed in earlier runs is asked for once more.
+
+        The run stops if all of them fail.
+        """
         generation = generate(
             prompts,
             self.llm,
             self.answers,
             version=version,
             read=read,
-            retry=self.retry,
+            retry=True,
             show_progress=sys.stderr.isatty(),
             name=name,
         )

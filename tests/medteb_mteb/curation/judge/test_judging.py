@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -160,6 +161,18 @@ def test_a_judge_that_fails_on_many_pairs_stops_the_step(
     report = source.judged(judges_of(make_server(server), concurrency=1), journal="other")
     assert "no use" in report["judges"][0]["stopped"]
     assert server.made == 3
+
+
+def test_a_new_run_asks_once_more_for_what_failed(make_source, make_server, endpoint, judges_of):
+    source, server = make_source(1, 8), endpoint(rate=1.0, line=(), answers=("refusal",))
+    settings = step(source, judges_of(make_server(server), max_failed=1.0))
+    assert perform(JUDGE, settings)[0]["counts"]["details"]["words"]["failed"] == {"refused": 8}
+    server.rate, made = 0.0, server.made
+    assert perform(JUDGE, settings)[1]  # it is finished
+    assert server.made == made
+    shutil.rmtree(settings.out)
+    counts = perform(JUDGE, settings)[0]["counts"]["details"]["words"]
+    assert ("failed" not in counts, server.made) == (True, made + 8)
 
 
 def test_a_budget_holds_and_a_larger_one_continues(make_source, make_server, endpoint, judges_of):
