@@ -25,8 +25,6 @@ if TYPE_CHECKING:
         RegistryError,
         register,
         register_tasks,
-        unregister,
-        unregister_tasks,
     )
 
     __version__: str
@@ -44,8 +42,6 @@ _HOMES = {
     "register_tasks": "plugin",
     "sts": "curation.sts.step",
     "task_from_folder": "folders",
-    "unregister": "plugin",
-    "unregister_tasks": "plugin",
 }
 
 __all__ = [
@@ -62,8 +58,6 @@ __all__ = [
     "register_tasks",
     "sts",
     "task_from_folder",
-    "unregister",
-    "unregister_tasks",
 ]
 
 

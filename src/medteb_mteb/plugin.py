@@ -1,8 +1,8 @@
 """The only module that touches mteb's private state: its registries, the names of models, what it submits.
 
 mteb keeps tasks, models and benchmarks in module variables that it fills by star imports, and offers no way
-to add to them. Everything this package changes there is listed in `SEAMS`, checked before the first change
-and undone by `unregister`. Versions of mteb with the entry point group `mteb.plugins` (the patch in
+to add to them. Everything this package changes there is listed in `SEAMS` and checked before the first
+change. Versions of mteb with the entry point group `mteb.plugins` (the patch in
 `contrib/mteb` adds it) call `plugin`, and need only the rest.
 """
 
@@ -24,7 +24,7 @@ from medteb_mteb import _autoload
 from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, packaged_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import ModelMeta
@@ -36,8 +36,6 @@ __all__ = [
     "plugin",
     "register",
     "register_tasks",
-    "unregister",
-    "unregister_tasks",
 ]
 
 logger = logging.getLogger(__name__)
@@ -65,9 +63,8 @@ SEAMS = (
     (_CACHE, "CopyResultsAction.do", "keeping private names out of submissions"),
 )
 
-_registering = _folders_done = False
-_undo: list[Callable[[], None]] = []
-_runtime_tasks: dict[str, type[AbsTask]] = {}
+_registering = _registered = _folders_done = False
+_runtime_tasks: set[str] = set()
 
 
 class RegistryError(MarError):
@@ -92,28 +89,17 @@ def register() -> None:
     Raises:
         RegistryError: A name is taken, or a part of mteb was moved or removed; mteb is then unchanged.
     """
-    global _registering
+    global _registering, _registered
     import_module("mteb")  # its import hook may call register() first; then there is nothing left to do
-    if not _undo and not _registering:
+    if not _registered and not _registering:
         _registering = True  # an import below may end in a call of this function
         try:
             _check_mteb()
             _register_all()
-        except BaseException:
-            unregister()
-            raise
+            _registered = True
         finally:
             _registering = False
     _register_folders()
-
-
-def unregister() -> None:
-    """Remove everything from mteb again, including tasks added at run time; safe to call twice."""
-    global _folders_done
-    _folders_done = False
-    unregister_tasks(list(_runtime_tasks))
-    while _undo:
-        _undo.pop()()
 
 
 def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
@@ -127,30 +113,10 @@ def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
         RegistryError: A name already belongs to another task; then no task of this call is added.
     """
     register()
-    undo: list[Callable[[], None]] = []
-    added: dict[str, type[AbsTask]] = {}
-    try:
-        for task in tasks:
-            cls = task if isinstance(task, type) else type(task)
-            if _add_task(cls, undo):
-                added[cls.metadata.name] = cls
-    except BaseException:
-        while undo:
-            undo.pop()()
-        raise
-    _runtime_tasks.update(added)
-
-
-def unregister_tasks(names: Iterable[str]) -> None:
-    """Remove tasks that `register_tasks` added.
-
-    Raises:
-        RegistryError: A name was not added by `register_tasks`.
-    """
-    for name in names:
-        if name not in _runtime_tasks:
-            raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.")
-        _drop_task(_runtime_tasks.pop(name))
+    new = _new_tasks([task if isinstance(task, type) else type(task) for task in tasks])
+    for cls in new:
+        _add_task(cls)
+        _runtime_tasks.add(cls.metadata.name)
 
 
 def _check_mteb() -> None:
@@ -170,16 +136,32 @@ def _register_all() -> None:
     from medteb_mteb.tasks import REPLACED, TASKS  # lazy: mteb
     from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
 
-    for task in TASKS:
-        _add_task(task, _undo)
+    models = import_module("mteb.models.model_implementations").MODEL_REGISTRY
+    lookup: Any = import_module("mteb.models.get_model_meta")
+    # mteb may have taken some from the entry point.
+    tasks, metas = _new_tasks(TASKS), [meta for meta in MODELS if models.get(meta.name) is not meta]
+    _refuse_taken("model", [str(meta.name) for meta in metas], models)
+    _refuse_taken("model", ALIASES, {*models, *lookup._MODEL_RENAMES})
+    registered = import_module("mteb.benchmarks.get_benchmark")._build_registry()
+    benchmarks = {key: one for key, one in BENCHMARKS.items() if registered.get(one.name) is not one}
+    _refuse_taken("benchmark", [one.name for one in benchmarks.values()], registered)
+    for task in tasks:
+        _add_task(task)
     for theirs, ours in REPLACED.items():
         _replace_task(theirs, ours)
-    _add_models(MODELS, ALIASES)
+    models.update({meta.name: meta for meta in metas})
+    lookup.MODEL_REGISTRY = _Models(models, ALIASES)
     _keep_off_the_hub(ALIASES)
     _keep_editions_apart()
     _hold_back_private_results()
     _say_what_is_saved()
-    _add_benchmarks(BENCHMARKS)
+    _add_benchmarks(benchmarks)
+
+
+def _refuse_taken(kind: str, names: Iterable[str], taken: Container[str]) -> None:
+    for name in names:
+        if name in taken:
+            raise RegistryError(f"A {kind} named {name!r} is registered with mteb already.")
 
 
 def _register_folders() -> None:
@@ -207,60 +189,40 @@ def _get_tasks() -> Any:
     return import_module("mteb.get_tasks")
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute and remember how to restore it."""
-    absent = object()
-    before = vars(owner).get(name, absent)
-    setattr(owner, name, value)
-    _undo.append(lambda: delattr(owner, name) if before is absent else setattr(owner, name, before))
+def _new_tasks(tasks: Iterable[type[AbsTask]]) -> list[type[AbsTask]]:
+    """Return the tasks that mteb does not know yet, once each.
+
+    Raises:
+        RegistryError: A name belongs to another task.
+    """
+    known = dict(_get_tasks()._TASKS_REGISTRY)
+    new = []
+    for cls in tasks:
+        other = known.setdefault(cls.metadata.name, cls)
+        if other is not cls:
+            raise RegistryError(
+                f"A task named {cls.metadata.name!r} is registered already ({other.__module__}."
+                f"{other.__qualname__}). Give yours another name."
+            )
+        if cls not in _get_tasks().TASK_LIST and cls not in new:
+            new.append(cls)
+    return new
 
 
-def _add_task(cls: type[AbsTask], undo: list[Callable[[], None]]) -> bool:
+def _add_task(cls: type[AbsTask]) -> None:
     module, name = _get_tasks(), cls.metadata.name
-    known = module._TASKS_REGISTRY.get(name)
-    if known is cls:
-        return False
-    if known is not None:
-        raise RegistryError(
-            f"A task named {name!r} is registered already ({known.__module__}.{known.__qualname__}). "
-            "Give yours another name, or take the other one out with unregister_tasks()."
-        )
     module._TASKS_REGISTRY[name] = cls
     module.TASK_LIST = (*module.TASK_LIST, cls)
-    for parent in _parents(cls):
-        module._SIMILAR_TASKS[parent].append(name)
-    undo.append(lambda: _drop_task(cls))
-    return True
-
-
-def _drop_task(cls: type[AbsTask]) -> None:
-    module, name = _get_tasks(), cls.metadata.name
-    module._TASKS_REGISTRY.pop(name, None)
-    module.TASK_LIST = tuple(task for task in module.TASK_LIST if task is not cls)
-    for parent in _parents(cls):
-        module._SIMILAR_TASKS[parent].remove(name)
-        if not module._SIMILAR_TASKS[parent]:
-            del module._SIMILAR_TASKS[parent]
-
-
-def _parents(cls: type[AbsTask]) -> Iterator[str]:
-    yield from cls.metadata.adapted_from or ()
-    if cls.metadata.superseded_by:
-        yield cls.metadata.superseded_by
+    for parent in (*(cls.metadata.adapted_from or ()), cls.metadata.superseded_by):
+        if parent:
+            module._SIMILAR_TASKS[parent].append(name)
 
 
 def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
     """Replace one of mteb's own tasks by a subclass with the same name."""
-    module, name = _get_tasks(), theirs.metadata.name
-    if module._TASKS_REGISTRY.get(name) is not theirs:
-        raise RegistryError(f"mteb's task {name!r} is no longer {theirs.__module__}.{theirs.__qualname__}.")
-
-    def swap(old: type[AbsTask], new: type[AbsTask]) -> None:
-        module._TASKS_REGISTRY[name] = new
-        module.TASK_LIST = tuple(new if task is old else task for task in module.TASK_LIST)
-
-    swap(theirs, ours)
-    _undo.append(lambda: swap(ours, theirs))
+    module = _get_tasks()
+    module._TASKS_REGISTRY[theirs.metadata.name] = ours
+    module.TASK_LIST = tuple(ours if task is theirs else task for task in module.TASK_LIST)
 
 
 class _Models(MutableMapping[str, "ModelMeta"]):
@@ -299,21 +261,6 @@ class _Models(MutableMapping[str, "ModelMeta"]):
         return len(self.models)
 
 
-def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
-    registry = import_module("mteb.models.model_implementations").MODEL_REGISTRY
-    lookup = import_module("mteb.models.get_model_meta")
-    for meta in metas:
-        if registry.get(meta.name) is meta:  # mteb took it from the entry point
-            continue
-        if meta.name in registry:
-            raise RegistryError(f"A model named {meta.name!r} is registered with mteb already.")
-        registry[meta.name] = meta
-        _undo.append(functools.partial(registry.pop, meta.name, None))
-    if taken := [alias for alias in aliases if alias in registry or alias in lookup._MODEL_RENAMES]:
-        raise RegistryError(f"mteb knows a model {taken[0]!r} already, so it cannot be an alias of ours.")
-    _set(lookup, "MODEL_REGISTRY", _Models(registry, aliases))
-
-
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
     """Resolve this package's names and folders locally; on the Hub anyone could take such a name."""
     from mteb.models import ModelMeta  # lazy: mteb
@@ -329,7 +276,7 @@ def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
             return get_model_meta(model_name, revision)  # a KeyError with the nearest name if there is none
         return ask_hub.__func__(cls, model_name, revision)  # type: ignore[attr-defined, no-any-return]
 
-    _set(ModelMeta, "_from_hub", classmethod(_from_hub))
+    ModelMeta._from_hub = classmethod(_from_hub)  # type: ignore[assignment]
 
 
 def _keep_editions_apart() -> None:
@@ -338,7 +285,7 @@ def _keep_editions_apart() -> None:
     mteb's default strategy reuses a complete result regardless of its dataset revision, so with editions it
     would report the score of one edition for another. Only tasks that set `revision_matters` are affected.
     """
-    module = import_module("mteb.evaluate")
+    module: Any = import_module("mteb.evaluate")
     requires_merge = module._requires_merge
 
     def _requires_merge(task: AbsTask, existing_results: Any) -> bool:
@@ -346,26 +293,16 @@ def _keep_editions_apart() -> None:
         other = existing_results.dataset_revision != task.metadata.revision
         return (other and getattr(task, "revision_matters", False)) or requires_merge(task, existing_results)
 
-    _set(module, "_requires_merge", _requires_merge)
+    module._requires_merge = _requires_merge
 
 
 def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
     module = import_module("mteb.benchmarks.benchmarks")
     lookup = import_module("mteb.benchmarks.get_benchmark")
-    registered = lookup._build_registry()
-
-    def forget() -> None:
-        lookup._build_registry.cache_clear()
-        lookup._build_aliases_registry.cache_clear()
-
-    benchmarks = {key: one for key, one in benchmarks.items() if registered.get(one.name) is not one}
     for variable, benchmark in benchmarks.items():
-        if benchmark.name in registered or hasattr(module, variable):
-            raise RegistryError(f"A benchmark named {benchmark.name!r} is registered with mteb already.")
-    _undo.append(forget)
-    for variable, benchmark in benchmarks.items():
-        _set(module, variable, benchmark)
-    forget()
+        setattr(module, variable, benchmark)
+    lookup._build_registry.cache_clear()
+    lookup._build_aliases_registry.cache_clear()
 
 
 def _hold_back_private_results() -> None:
@@ -378,7 +315,7 @@ def _hold_back_private_results() -> None:
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 
     def _get_unsubmitted_results(*args: Any, **kwargs: Any) -> dict[ModelMeta, list[Path]]:
-        public = set(_get_tasks()._TASKS_REGISTRY) - set(_runtime_tasks)
+        public = set(_get_tasks()._TASKS_REGISTRY) - _runtime_tasks
         return _public_results(unsubmitted(*args, **kwargs), public)
 
     def do(self: Any) -> None:
@@ -390,8 +327,8 @@ def _hold_back_private_results() -> None:
             kept = [line for line in lines if line.strip() and json.loads(line).get("task") in tasks]
             settings.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
-    _set(module.ResultCache, "_get_unsubmitted_results", _get_unsubmitted_results)
-    _set(module.CopyResultsAction, "do", do)
+    module.ResultCache._get_unsubmitted_results = _get_unsubmitted_results
+    module.CopyResultsAction.do = do
 
 
 def _say_what_is_saved() -> None:
@@ -410,7 +347,7 @@ def _say_what_is_saved() -> None:
             last, metric = (path, result.scores), task.metadata.main_score
             log.info("%s: %s = %.4f, saved in %s", name, metric, result.get_score(), path)
 
-    _set(module.ResultCache, "save_to_cache", save_to_cache)
+    module.ResultCache.save_to_cache = save_to_cache
 
 
 def _public_results(

@@ -1,46 +1,56 @@
-"""The entry point for versions of mteb that know plugins."""
+"""Registration in mteb without this package, in a process of its own."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 
-from medteb_mteb import plugin as registry
-from medteb_mteb.plugin import plugin
+SCRIPT = """
+import sys, warnings
+from importlib import import_module
+from types import SimpleNamespace
+import mteb
+sys.modules["mteb.plugins"] = SimpleNamespace(Plugin=SimpleNamespace)  # of versions that know plugins
+tasks = import_module("mteb.get_tasks")
+models = import_module("mteb.models.model_implementations").MODEL_REGISTRY
+
+def state():
+    named = {name: id(one) for name, one in (*tasks._TASKS_REGISTRY.items(), *models.items())}
+    return named, tasks.TASK_LIST, sorted(one.name for one in mteb.get_benchmarks())
+
+before = state()
+assert "MedTEBSTS" not in tasks._TASKS_REGISTRY
+models["medteb/bm25-jieba"] = models["mteb/baseline-bm25s"]  # a taken name: nothing is changed
+with warnings.catch_warnings(record=True) as caught:
+    import medteb_mteb
+assert any("'medteb/bm25-jieba' is registered with mteb already" in str(one.message) for one in caught)
+del models["medteb/bm25-jieba"]
+assert state() == before
+
+from medteb_mteb.plugin import plugin, register
+given = plugin()
+task, model = given.tasks[0], given.models[0]  # mteb took them from the entry point
+tasks._TASKS_REGISTRY[task.metadata.name] = task
+tasks.TASK_LIST = (*tasks.TASK_LIST, task)
+models[model.name] = model
+register()
+assert tasks.TASK_LIST.count(task) == 1
+after = state()
+names = {one.metadata.name for one in given.tasks} | {one.name for one in given.models}
+assert names == set(after[0]) - set(before[0])
+assert {one.name for one in given.benchmarks} == set(after[2]) - set(before[2])
+register()
+assert state() == after
+print("done")
+"""
 
 
-@pytest.fixture
-def mteb_with_plugins(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mteb.plugins", SimpleNamespace(Plugin=SimpleNamespace))
-
-
-def test_the_plugin_has_all_that_registration_adds(stock, snapshot, mteb_with_plugins):
-    before = snapshot()
-    registry.register()
-    after = snapshot()
-    given = plugin()
-    for kind, objects in (("tasks", [*given.tasks]), ("models", [*given.models])):
-        added = {name: one for name, one in after[kind].items() if name not in before[kind]}
-        named = {one.metadata.name if kind == "tasks" else one.name: one for one in objects}
-        assert named == added
-        assert len(named) == len(objects)
-    added = sorted(set(after["benchmarks"]) - set(before["benchmarks"]))
-    assert sorted(benchmark.name for benchmark in given.benchmarks) == added
-
-
-def test_what_mteb_took_from_the_plugin_is_not_registered_twice(stock, mteb_with_plugins, monkeypatch):
-    given, tasks = plugin(), import_module("mteb.get_tasks")
-    models = import_module("mteb.models.model_implementations").MODEL_REGISTRY
-    task, model = given.tasks[0], given.models[0]
-    with monkeypatch.context() as patch:
-        patch.setitem(tasks._TASKS_REGISTRY, task.metadata.name, task)
-        patch.setattr(tasks, "TASK_LIST", (*tasks.TASK_LIST, task))
-        patch.setitem(models, model.name, model)
-        registry.register()
-        assert tasks.TASK_LIST.count(task) == 1
-        registry.unregister()
-        assert tasks._TASKS_REGISTRY[task.metadata.name] is task
-        assert models[model.name] is model
+@pytest.mark.slow
+def test_registration_adds_all_or_nothing_and_each_once(tmp_path):
+    environment = {**os.environ, "MEDTEB_AUTOLOAD": "0", "HF_HUB_OFFLINE": "1"}
+    args = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(args, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr
