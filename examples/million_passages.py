@@ -34,7 +34,7 @@ def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> l
     # Offline, once. Run it again to resume a step that was killed.
     encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", EncodeSettings(precision="int8"))
     if not (folder / "index" / "manifest.json").is_file():
-        build_index(folder / "vectors", folder / "index", kind="auto", memory_limit=2**30, recall=0.95)
+        build_index(folder / "vectors", folder / "index", kind="auto")
     if not (folder / "encoder" / "export.json").is_file():
         export(MODEL, folder / "encoder")
 

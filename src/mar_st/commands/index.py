@@ -1,18 +1,17 @@
-"""`mar index`: `build` builds an index, `update` changes one, `tune` measures settings, `info` shows it."""
+"""`mar index`: `build` builds an index, `update` changes one, `tune` measures settings."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mar_st.errors import MarError
-from mar_st.options import Argument, Settings, Switch, say
+from mar_st.options import Argument, Settings, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 class IndexBuild(Settings):
@@ -26,13 +25,7 @@ class IndexBuild(Settings):
     kind: Literal["auto", "exact", "int8", "hnsw", "ivf-pq"] = Field(
         "auto", description="Kind of index; auto: exact for few vectors, hnsw for many."
     )
-    recall: float = Field(0.95, gt=0, le=1, description="Recall@10 to reach, relative to exact search.")
-    queries: Path | None = Field(None, description="Folder of query vectors to measure recall with.")
-    params: Annotated[tuple[str, ...], Switch("--set")] = Field(
-        (), description="Parameter of the kind as NAME=VALUE, e.g. M=16; may be repeated."
-    )
     bm25: bool = Field(True, description="Build a BM25 index, which hybrid search needs.")
-    tokens: Literal["jieba", "char-bigram"] = Field("jieba", description="Tokenisation of BM25.")
 
 
 class IndexUpdate(Settings):
@@ -40,15 +33,14 @@ class IndexUpdate(Settings):
 
     index: Annotated[str, Argument()] = Field(description="Folder of the index, or its milvus: address.")
     add: Path | None = Field(None, description="Folder of vectors of the documents to add or replace.")
-    delete: tuple[str, ...] = Field((), description="Id of a document to delete; may be repeated.")
-    delete_from: Path | None = Field(None, description="File of ids of documents to delete, one per line.")
     corpus: str | None = Field(None, description="Corpus of --add; default: the encoded one.")
+    delete: tuple[str, ...] = Field((), description="Id of a document to delete; may be repeated.")
     compact: bool = Field(False, description="Build the index of the remaining documents again.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (self.add or self.delete or self.delete_from or self.compact):
-            raise ValueError("give --add, --delete, --delete-from or --compact")
+        if not (self.add or self.delete or self.compact):
+            raise ValueError("give --add, --delete or --compact")
         if self.corpus is not None and self.add is None:
             raise ValueError("--corpus belongs to --add")
         return self
@@ -59,14 +51,14 @@ class IndexTune(Settings):
 
     index: Annotated[str, Argument()] = Field(description="Folder of the index.")
     queries: str = Field(description="Queries (_id, text), of which at most 1,000 are used.")
+    qrels: Path | None = Field(
+        None, description="Qrels of the queries, to measure the weight of BM25 in hybrid search with."
+    )
     encoder: str | None = Field(None, description="Query encoder; default: the model of the index.")
-    query_encoder: tuple[str, ...] = Field(
-        (), description="Name of a query encoder in the model, e.g. query-lookup; may be repeated."
+    query_encoder: str | None = Field(
+        None, description="Name of the query encoder in a model with several, e.g. query-lookup."
     )
-    recall: float | None = Field(
-        None, gt=0, le=1, description="Recall@10 to reach; default: as in the build."
-    )
-    threads: int | None = Field(None, ge=1, description="Threads of the encoder; default: all processors.")
+    recall: float = Field(0.95, gt=0, le=1, description="Recall@10 to reach, relative to exact search.")
 
 
 def index_build(settings: IndexBuild) -> dict[str, Any]:
@@ -74,7 +66,6 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
 
     The same command resumes an interrupted build.
     """
-    from mar_st.encode import VectorFolder  # lazy: pyarrow
     from mar_st.index import build_index  # lazy: pyarrow
 
     manifest = build_index(
@@ -82,11 +73,7 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
         settings.out,
         corpus=settings.corpus,
         kind=settings.kind,
-        params=dict(map(_parameter, settings.params)),
-        recall=settings.recall,
-        queries=None if settings.queries is None else VectorFolder.open(settings.queries)[:],
         bm25=settings.bm25,
-        tokens=settings.tokens,
         say=say,
     )
     return {"index": settings.out, **manifest}
@@ -101,7 +88,7 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
     from mar_st.index import build  # lazy: pyarrow
     from mar_st.index.base import MILVUS_PREFIX  # lazy: numpy
 
-    index, deleted = settings.index, [*settings.delete, *_lines(settings.delete_from)]
+    index = settings.index
     manifest: dict[str, Any] = {}
     if index.startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import MilvusIndex  # lazy: pymilvus
@@ -109,13 +96,13 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
         if settings.compact:
             raise MarError("Milvus compacts by itself; --compact is for an index folder.")
         opened = MilvusIndex.connect(index)
-        if deleted:
-            opened.delete(deleted)
+        if settings.delete:
+            opened.delete(settings.delete)
         if settings.add is not None:
             opened.add(VectorFolder.open(settings.add), corpus=settings.corpus)
         return {"index": index, **opened.about, "count": len(opened)}
-    if deleted:
-        manifest = build.delete(index, deleted)
+    if settings.delete:
+        manifest = build.delete(index, settings.delete)
     if settings.add is not None:
         manifest = build.add(index, settings.add, corpus=settings.corpus)
     if settings.compact:
@@ -125,26 +112,24 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
     return {"index": index, **manifest}
 
 
-def index_tune(settings: IndexTune) -> list[dict[str, Any]]:
-    """Tune the search settings of an index for a query encoder.
+def index_tune(settings: IndexTune) -> dict[str, Any]:
+    """Tune an index for a query encoder.
 
-    Measures the settings (ef, nprobe, rescore) that reach the recall, and stores them in the index.
+    Measures the search settings (ef, nprobe, rescore) that reach the recall, and with --qrels the weight of
+    BM25 in hybrid search, and stores them in the index.
     """
-    from mar_st.index import tune_effort  # lazy: numpy
+    from mar_st.data.trec import read_qrels  # lazy: pyarrow
+    from mar_st.index import tune  # lazy: numpy
     from mar_st.index.runs import read_queries  # lazy: tqdm
 
-    texts = list(read_queries(settings.queries).values())
-    return [
-        tune_effort(
-            settings.index,
-            texts,
-            encoder=settings.encoder,
-            query=name,
-            target=settings.recall,
-            threads=settings.threads,
-        )
-        for name in settings.query_encoder or (None,)
-    ]
+    return tune(
+        settings.index,
+        read_queries(settings.queries),
+        qrels=None if settings.qrels is None else read_qrels(settings.qrels),
+        encoder=settings.encoder,
+        query=settings.query_encoder,
+        target=settings.recall,
+    )
 
 
 def index_info(index: str) -> dict[str, Any]:
@@ -171,34 +156,22 @@ def shown(done: Mapping[str, Any]) -> str:
     """Return a built or changed index as a line."""
     line = f"{done['index']}: {done['count']} documents, {done['dim']} dimensions, {done['kind']}"
     measured = done.get("measured")
-    if measured:
-        line += f", recall@10 {measured['recall@10']} of {measured['target']}"
-    return line
+    return f"{line}, recall@10 {measured['recall@10']}" if measured else line
 
 
-def tuned(efforts: list[dict[str, Any]]) -> str:
-    """Return tuned settings as lines."""
-    return "\n".join(
-        f"{effort['query'] or 'encoder'}: {effort['search']} finds {effort['recall@10']:.4f} of the exact "
-        f"results of {effort['queries']} queries; the index's own {effort['before']['search']} finds "
-        f"{effort['before']['recall@10']:.4f}"
-        for effort in efforts
-    )
-
-
-def _parameter(setting: str) -> tuple[str, int | str]:
-    name, sign, value = setting.partition("=")
-    if not sign or not value:
-        raise MarError(f"--set takes NAME=VALUE, such as M=16; got {setting!r}.")
-    return name, int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
-
-
-def _lines(path: Path | None) -> Iterator[str]:
-    if path is None:
-        return
-    try:
-        yield from filter(str.strip, path.read_text(encoding="utf-8-sig").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise MarError(
-            f"{path} cannot be read ({error}). Give a text file with an id on each line."
-        ) from error
+def tuned(effort: Mapping[str, Any]) -> str:
+    """Return what was tuned as lines."""
+    lines = [f"{effort['query'] or 'encoder'}, {effort['queries']} queries"]
+    if "before" in effort:
+        before = effort["before"]
+        lines.append(
+            f"search settings {effort['search']}: recall@10 {effort['recall@10']:.4f}; the index's own "
+            f"{before['search']}: {before['recall@10']:.4f}"
+        )
+    if "fusion" in effort:
+        scores = effort["fusion"]
+        lines.append(
+            f"weight of BM25 {effort['words']:g}: nDCG@10 {scores['tuned']:.4f} on {scores['queries']} other "
+            f"queries; vectors alone {scores['dense']:.4f}, equal weights {scores['equal']:.4f}"
+        )
+    return "\n".join(lines)

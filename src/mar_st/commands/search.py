@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mar_st.options import Argument, Settings, Switch
+from mar_st.options import Argument, Settings, Switch, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,13 +34,11 @@ class SearchSettings(Settings):
     where: str | None = Field(
         None, description="Metadata filter, e.g. 'department=心内科|儿科,date>=2024', or JSON."
     )
-    hybrid: bool = Field(False, description="Fuse the results with BM25.")
-    rerank: str | None = Field(None, description="Cross-encoder that reranks the best documents.")
-    rerank_top: int | None = Field(None, ge=1, description="Number of documents to rerank; default: 50.")
+    hybrid: bool = Field(False, description="Fuse the results with BM25; see `mar index tune`.")
+    rerank: str | None = Field(None, description="Cross-encoder that reranks the best 50 documents.")
     queries: str | None = Field(None, description="File of queries (_id, text) to search for.")
     out: Path | None = Field(None, description="File for the run of --queries: *.trec (TREC) or *.json.")
     qrels: Path | None = Field(None, description="Qrels to score the run with, e.g. qrels/test.tsv.")
-    threads: int | None = Field(None, ge=1, description="Threads of the encoder; default: all processors.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -50,8 +48,6 @@ class SearchSettings(Settings):
             raise ValueError("the query is blank; give a text")
         if self.queries is None and (self.out is not None or self.qrels is not None):
             raise ValueError("--out and --qrels require --queries")
-        if self.rerank_top is not None and self.rerank is None:
-            raise ValueError("--rerank-top requires --rerank MODEL")
         return self
 
 
@@ -72,28 +68,28 @@ def search(settings: SearchSettings) -> dict[str, Any]:
         settings.encoder if settings.encoder is not None else opened.model_source(),
         query=settings.query_encoder,
         reranker=settings.rerank,
-        threads=settings.threads,
     )
     if settings.queries is not None:
         return _run(searcher, settings.queries, settings)
     hits = searcher.search(
-        [settings.query or ""],
-        settings.k or 10,
-        where=settings.where,
-        hybrid=settings.hybrid,
-        rerank=settings.rerank_top,
+        [settings.query or ""], settings.k or 10, where=settings.where, hybrid=settings.hybrid
     )[0]
     return {"hits": [hit.to_json() for hit in hits]}
 
 
 def _run(searcher: Searcher, queries: str, settings: SearchSettings) -> dict[str, Any]:
-    from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all  # lazy: tqdm
+    from mar_st.data.trec import read_qrels  # lazy: pyarrow
+    from mar_st.index.runs import evaluate, read_queries, search_all  # lazy: tqdm
 
     texts, k = read_queries(queries), settings.k or 100
     grades = None if settings.qrels is None else read_qrels(settings.qrels)
-    run = search_all(
-        searcher, texts, k, where=settings.where, hybrid=settings.hybrid, rerank=settings.rerank_top
-    )
+    run = search_all(searcher, texts, k, where=settings.where, hybrid=settings.hybrid)
+    own = [name for name in run if name in run[name] and name not in (grades or {}).get(name, {})]
+    if grades is not None and own:
+        say(
+            f"{len(own)} queries found a document with their own id, such as {own[0]}. If queries are "
+            "documents too, leave those out of the run: they count as wrong."
+        )
     if settings.out is not None:
         from mar_st.data.trec import write_run  # lazy: transformers
 

@@ -2,7 +2,8 @@
 
 Only the current row is in memory (a JSON array is read as a whole). Text is UTF-8, with or without a byte
 order mark, or GB18030, which is detected; `.gz` files are read too. CSV and TSV have the quoting rules of
-CSV; a table whose header holds only the other separator is read with that one.
+CSV; a cell whose quotes do not follow them is taken as it is. Commas or tabs, whichever the header has,
+separate the cells.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import gzip
 import json
 import math
 import zlib
+from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, overload
 
 from mar_st.errors import MarError
-from mar_st.files import one_line
+from mar_st.files import one_line, regular
 from mar_st.text.values import TsvCell
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ TEXT_SUFFIX = ".txt"
 SAMPLE_BYTES = 2**20
 #: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
 MAX_CELL_CHARACTERS = 2**31 - 1
+#: Maximum number of lines that a quoted cell goes on after its first.
+MAX_CELL_LINES = 1000
 #: Splits of saved data sets and of the Hub, in order of preference.
 SPLITS = ("train", "corpus", "test")
 
@@ -89,8 +93,9 @@ def row_files(source: str | Path, table: str = "") -> list[Path]:
 
     Args:
         source: See `read_rows`.
-        table: Name of the files in a folder: `TABLE.jsonl` (also `.gz`, `.csv`, `.tsv`), `TABLE*.parquet`,
-            `TABLE/*.parquet` or else any `*.parquet`; it may hold `*`. Default: all files of rows.
+        table: Name of the files in a folder: `TABLE.jsonl` (or another suffix, also with `.gz`),
+            `TABLE*.parquet`, `TABLE/*.parquet` or else any `*.parquet`; it may hold `*`. Default: all files
+            of rows.
 
     Raises:
         MarError: The source does not exist, or is or holds no file of rows.
@@ -104,17 +109,23 @@ def row_files(source: str | Path, table: str = "") -> list[Path]:
         return [path]
     if _is_saved(path):
         return []
-    suffixes = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-    patterns = [f"{table}{suffix}" for suffix in suffixes]
-    patterns += [f"{table}*.parquet", f"{table}/*.parquet", "*.parquet"]
-    for pattern in patterns if table else ["*"]:
-        files = sorted(
-            file for file in path.glob(pattern) if file.is_file() and _suffix(file) in ROW_SUFFIXES
-        )
-        if files:
-            return files
+    files = _files_of(path, table)
+    if files:
+        return files
     wanted = f"{table}.jsonl, .csv, .tsv or {table}*.parquet" if table else ", ".join(ROW_SUFFIXES)
-    raise MarError(f"{path} holds no {wanted}, and no data set that datasets' save_to_disk wrote.")
+    inner = [folder.name for folder in sorted(path.iterdir()) if folder.is_dir() and _files_of(folder, table)]
+    hint = f" The folders {', '.join(inner[:9])} in it do: give one of them." if inner else ""
+    raise MarError(f"{path} holds no {wanted}, and no data set that datasets' save_to_disk wrote.{hint}")
+
+
+def _files_of(folder: Path, table: str) -> list[Path]:
+    patterns = [f"{table}{suffix}{packed}" for suffix in ROW_SUFFIXES[:-1] for packed in ("", ".gz")]
+    patterns += [f"{table}*.parquet", f"{table}/*.parquet", "*.parquet"]
+    found = (
+        sorted(file for file in folder.glob(pattern) if file.is_file() and _suffix(file) in ROW_SUFFIXES)
+        for pattern in (patterns if table else ["*"])
+    )
+    return next(filter(None, found), [])
 
 
 def locate(name: str | Path) -> Path:
@@ -168,8 +179,8 @@ def hub_dataset(name: str, table: str = "") -> Any:
         return load_dataset(path, config, split=split, revision=revision or None)
     except Exception as error:  # datasets raises many kinds
         raise MarError(
-            f"{name} could not be loaded ({type(error).__name__}: {one_line(error, 200)}). Check the name "
-            "and the network, or download it and give the file."
+            f"{name} could not be loaded ({type(error).__name__}: {one_line(error, 200)}). Check the name, "
+            "its configuration (hub:ORG/NAME:CONFIG:SPLIT) and the network, or download it and give the file."
         ) from error
 
 
@@ -189,10 +200,10 @@ def _file_rows(path: Path) -> Iterator[Row | MarError]:
         if suffix == ".parquet":
             yield from _parquet_rows(path)
         elif suffix in SEPARATORS:
-            yield from _separated_rows(path, _separator(path, SEPARATORS[suffix]))
+            yield from _separated_rows(path, SEPARATORS[suffix])
         elif suffix == TEXT_SUFFIX:
             yield from _text_rows(path)
-        elif suffix == ".json" and _start(path).lstrip().startswith("["):
+        elif _start(path).lstrip().startswith("["):
             yield from _array_rows(path)
         else:
             yield from _json_rows(path)
@@ -228,49 +239,81 @@ def _array_rows(path: Path) -> Iterator[Row | MarError]:
         yield Row(place, row) if isinstance(row, dict) else _no_object(place, row)
 
 
-def _separator(path: Path, usual: str) -> str:
-    """Return the separator of a table: the usual one of its suffix, unless the header has only the other."""
-    _, header = next(text_lines(path), (1, ""))
-    others = [one for one in SEPARATORS.values() if one != usual and one in str(header)]
-    return usual if usual in str(header) or not others else others[0]
-
-
 def _separated_rows(path: Path, separator: str) -> Iterator[Row | MarError]:
-    bad: list[MarError] = []
-
-    def lines() -> Iterator[str]:
-        for _, line in text_lines(path):
-            if isinstance(line, MarError):
-                bad.append(line)
-            yield "\n" if isinstance(line, MarError) else line
-
     csv.field_size_limit(MAX_CELL_CHARACTERS)
-    reader = csv.reader(lines(), delimiter=separator, strict=True)
     header: list[str] = []
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            yield MarError(f"{path}:{number}: not valid CSV or TSV ({error}). Quote cells as CSV does.")
+    lines = _Lines(text_lines(path))
+    for number, line in lines:
+        if isinstance(line, MarError):
+            yield line
             continue
+        if not line.strip():
+            continue
+        if not header and separator not in line:
+            separator = next((other for other in SEPARATORS.values() if other in line), separator)
+        cells = _cells(line, separator, lines, len(header))
         if not header:
             header = [name.strip() for name in cells]
-            if header and (not all(header) or len(set(header)) < len(header)):
+            if not all(header) or len(set(header)) < len(header):
                 yield MarError(
                     f"{path}:{number}: the header must name every column, each once; it is {header}."
                 )
                 break
         elif len(cells) == len(header):
             yield Row(f"{path}:{number}", dict(zip(header, map(TsvCell, cells), strict=True)))
-        elif cells:
+        else:
             yield MarError(
                 f"{path}:{number}: has {len(cells)} cells, and the header names {len(header)} columns. Quote "
                 "cells that hold the separator or a line break."
             )
-    yield from bad
+
+
+class _Lines:
+    """An iterator of numbered lines that takes lines back."""
+
+    def __init__(self, lines: Iterator[tuple[int, str | MarError]]) -> None:
+        self._lines, self._back = lines, deque[tuple[int, str | MarError]]()
+
+    def __iter__(self) -> Iterator[tuple[int, str | MarError]]:
+        return self
+
+    def __next__(self) -> tuple[int, str | MarError]:
+        return self._back.popleft() if self._back else next(self._lines)
+
+    def take_back(self, lines: list[tuple[int, str | MarError]]) -> None:
+        self._back.extendleft(reversed(lines))
+
+
+def _cells(line: str, separator: str, following: _Lines, count: int) -> list[str]:
+    """Return the cells of the row that starts with a line; a quoted cell may go on in the following lines.
+
+    Args:
+        line: The line.
+        separator: Comma or tab.
+        following: The lines after it, which are taken if they belong to the row.
+        count: Number of columns; 0 for the header.
+    """
+    plain = line.rstrip("\r\n").split(separator)
+    if '"' not in line:
+        return plain
+    text, taken = line, list[tuple[int, str | MarError]]()
+    while True:
+        try:
+            cells = next(csv.reader([text], delimiter=separator, strict=True))
+            if len(cells) == count or not count or not taken:
+                return cells
+            break
+        except csv.Error as error:
+            found = None
+            if "end of data" in str(error) and len(taken) < MAX_CELL_LINES:  # a quoted cell goes on
+                found = next(following, None)
+            if found is None or isinstance(found[1], MarError):
+                taken += [] if found is None else [found]
+                break
+            taken.append(found)
+            text += found[1]
+    following.take_back(taken)
+    return plain
 
 
 def _parquet_rows(path: Path) -> Iterator[Row | MarError]:
@@ -338,12 +381,17 @@ def _packaged(name: str) -> Path:
     raise MarError(f"The installed {package} has no data {inner}; reinstall it.")
 
 
+def is_rows(path: Path) -> bool:
+    """Return True if a file has the suffix of a table, maybe with `.gz`."""
+    return _suffix(path) in ROW_SUFFIXES
+
+
 def _suffix(path: Path) -> str:
     return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def _opened(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+    return gzip.open(regular(path), "rb") if path.suffix.lower() == ".gz" else regular(path).open("rb")
 
 
 def _start(path: Path) -> str:
@@ -360,7 +408,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str | MarError]]:
             try:
                 yield number, line.decode(encoding).removeprefix("\ufeff" if number == 1 else "")
             except UnicodeDecodeError as error:
-                yield number, MarError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line.")
+                yield number, MarError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line. Save it as UTF-8.")
 
 
 def _encoding(sample: bytes) -> str:
@@ -388,7 +436,9 @@ def _checked(place: str, text: str) -> Row | MarError:
 
 
 def _no_object(place: str, content: Any) -> MarError:
-    return MarError(f"{place}: expected a JSON object, got {type(content).__name__}.")
+    return MarError(
+        f"{place}: expected a JSON object, got {type(content).__name__}. Give one per line, or an array."
+    )
 
 
 def parsed_json(place: str, text: str) -> Any:

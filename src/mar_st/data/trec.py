@@ -9,19 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data.rows import parsed_json, text_lines
+from mar_st.data.rows import Row, is_rows, parsed_json, read_rows, text_lines
 from mar_st.errors import MarError
-from mar_st.files import write_json, write_text
-from mar_st.text.values import TsvCell, as_number
+from mar_st.files import regular, write_json, write_text
+from mar_st.text.values import TsvCell, as_grade, as_id, as_number
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["check_run_name", "is_run", "read_run", "write_qrels", "write_run"]
+__all__ = ["check_run_name", "is_run", "read_qrels", "read_run", "write_qrels", "write_run"]
 
 TREC_SUFFIXES = (".trec", ".run")
 
 Run = dict[str, dict[str, float]]
+Qrels = dict[str, dict[str, int]]
 
 
 def is_run(name: str | Path) -> bool:
@@ -73,6 +74,47 @@ def _write_lines(path: Path, lines: list[tuple[str, ...]]) -> None:
         if word.split() != [word]:
             raise MarError(f"{path}: TREC's format cannot hold the id {word!r}: it is empty or has blanks.")
     write_text(path, "".join(" ".join(line) + "\n" for line in lines))
+
+
+def read_qrels(source: str | Path, table: str = "") -> Qrels:
+    """Return the grades by query and document.
+
+    Args:
+        source: A table with the columns `query-id`, `corpus-id` and `score`, as `read_rows` reads it; or a
+            file in TREC's format, with any suffix that is not one of a table.
+        table: Name of the table in a folder.
+
+    Raises:
+        MarError: The file is missing, a row is not a grade, or a pair has two grades.
+    """
+    qrels: Qrels = {}
+
+    def add(row: Row) -> None:
+        query, document = (as_id(row.values.get(name)) for name in ("query-id", "corpus-id"))
+        grade = as_grade(row.values.get("score"))
+        if query is None or document is None or grade is None:
+            shown = ", ".join(f"{name} {value!r}" for name, value in row.values.items())[:200]
+            raise MarError(f"needs 'query-id', 'corpus-id' and 'score', a whole number; has {shown}.")
+        if document in qrels.setdefault(query, {}):
+            raise MarError(f"the document {document!r} is judged twice for the query {query!r}.")
+        qrels[query][document] = grade
+
+    path = Path(source)
+    if path.is_file() and not is_rows(path):
+        for number, line in text_lines(path):
+            words = [] if isinstance(line, MarError) else line.split()
+            if isinstance(line, MarError) or len(words) not in (0, 4):
+                raise MarError(f"{path}:{number}: expected query, iteration, document and grade.")
+            if words:
+                values = dict(zip(("query-id", "", "corpus-id", "score"), map(TsvCell, words), strict=True))
+                try:
+                    add(Row("", values))
+                except MarError as error:
+                    raise MarError(f"{path}:{number}: {error}") from error
+        return qrels
+    for _ in read_rows(source, add, table=table):
+        pass
+    return qrels
 
 
 def read_run(
@@ -142,7 +184,7 @@ def _trec_run(path: Path) -> Run:
 
 
 def _json_run(path: Path, split: str | None, subset: str) -> Run:
-    content: Any = parsed_json(str(path), path.read_text(encoding="utf-8-sig", errors="replace"))
+    content: Any = parsed_json(str(path), regular(path).read_text(encoding="utf-8-sig", errors="replace"))
     if isinstance(content, MarError):
         raise content
     if isinstance(content, dict) and "mteb_model_meta" in content:

@@ -1,12 +1,14 @@
 """Reading a corpus, entry by entry: JSONL, CSV, Parquet, a folder of them, saved `datasets`, the Hub.
 
 Only the current entry is in memory. An entry is a row with `_id` (or `id`), `text` and maybe `title`; its
-other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans.
+other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans. Cells
+of CSV that hold a number are numbers, and empty ones are absent.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +19,7 @@ from tqdm import tqdm
 from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.files import printable
+from mar_st.text.values import TsvCell, as_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +39,13 @@ _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
 _TOO_LARGE = 10**308
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
-NUMBER_SHARE = 0.9
+NUMBER_SHARE = 0.5
+
+#: Maximum number of odd values of a field that are listed.
+_MAX_LISTED = 10
+
+#: A number in a CSV cell; others, such as 007, are texts.
+_CELL_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?")
 
 
 class Entry(NamedTuple):
@@ -60,44 +69,55 @@ class Entry(NamedTuple):
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
-def read_corpus(source: str | Path) -> Iterator[Entry]:
+def read_corpus(source: str | Path, table: str = "corpus") -> Iterator[Entry]:
     """Yield the entries of a corpus in their order.
 
     Args:
         source: A file (JSONL, CSV, TSV, Parquet), a folder that holds such a file named `corpus`, a folder
             that `datasets` saved, or a data set of the Hub (`hub:ORG/NAME[:CONFIG]:SPLIT`).
+        table: Name of the file in a folder: `corpus` or `queries`.
 
     Raises:
         MarError: The source does not exist, or a row is not a document; the message names file and line.
     """
-    yield from read_rows(source, _entry, table="corpus")
+    yield from read_rows(source, _entry, table=table)
 
 
 def _entry(found: Row) -> Entry:
     row: dict[str, Any] = found.values
-    identity = row.get("_id") if row.get("_id") is not None else row.get("id")
-    text, title = row.get("text", ""), row.get("title") or ""
-    if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-        raise MarError(f"needs an '_id', a string or a whole number; it has {sorted(map(str, row))}.")
-    shown = printable(str(identity))[:200]
+    given = row.get("_id") if row.get("_id") is not None else row.get("id")
+    identity, text, title = as_id(given), row.get("text", ""), row.get("title") or ""
+    if identity is None:
+        got = f"got {given!r}" if given is not None else f"it has {sorted(map(str, row))}"
+        raise MarError(f"needs an '_id', a string or a whole number; {got}.")
+    shown = printable(identity)[:200]
     if not isinstance(text, str) or not isinstance(title, str):
         raise MarError(f"'text' and 'title' of document {shown} should be strings.")
     if not text.strip() and not title.strip():
         raise MarError(f"document {shown} is empty: it has neither a text nor a title.")
     nested = row.get("metadata")
     fields = {**row, **nested} if isinstance(nested, dict) else row
+    values = ((str(key), _cell(value)) for key, value in fields.items() if key not in _ENTRY_FIELDS)
     metadata = {
-        str(key): value
-        for key, value in fields.items()
-        if key not in _ENTRY_FIELDS
-        and (isinstance(value, str) or (isinstance(value, int | float) and abs(value) < _TOO_LARGE))
+        key: value
+        for key, value in values
+        if isinstance(value, str) or (isinstance(value, int | float) and abs(value) < _TOO_LARGE)
     }
     try:
         strings = [value for value in metadata.values() if isinstance(value, str)]
-        "".join([str(identity), title, text, *metadata, *strings]).encode()
+        "".join([identity, title, text, *metadata, *strings]).encode()
     except UnicodeEncodeError as error:
         raise MarError(f"document {shown} holds half of a surrogate pair, which is not text.") from error
-    return Entry(str(identity), title, text, metadata)
+    return Entry(identity, str(title), str(text), metadata)
+
+
+def _cell(value: Any) -> Any:
+    """Return the value of a field: what a cell of CSV stands for, `None` if it is empty."""
+    if not isinstance(value, TsvCell):
+        return value
+    if _CELL_NUMBER.fullmatch(value):
+        return float(value) if "." in value else int(value)
+    return str(value) if value.strip() else None
 
 
 def type_of(value: Scalar) -> FieldType:
@@ -112,19 +132,41 @@ class FieldTypes:
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[FieldType]] = {}
+        self._first: dict[tuple[str, FieldType], list[tuple[Scalar, str]]] = {}
 
     def add(self, entry: Entry) -> None:
         """Count the fields of one document."""
         for name, value in entry.metadata.items():
-            self._counts.setdefault(name, Counter())[type_of(value)] += 1
+            if value == "":
+                continue
+            kind = type_of(value)
+            self._counts.setdefault(name, Counter())[kind] += 1
+            first = self._first.setdefault((name, kind), [])
+            if len(first) < _MAX_LISTED:
+                first.append((value, entry.id))
 
     def types(self) -> dict[str, FieldType]:
-        """Return the type of each field: the only one, numbers if most values are, otherwise strings."""
+        """Return the type of each field: the only one, numbers if most values are, or else strings."""
         return {name: self._type(counts) for name, counts in sorted(self._counts.items())}
+
+    def odd(self) -> list[str]:
+        """Return a line for each field with values of several types, which lists the odd ones with their ids."""
+        lines = []
+        for name, kind in self.types().items():
+            others = {other: count for other, count in self._counts[name].items() if other != kind}
+            for other, count in others.items():
+                listed = ", ".join(f"{value!r} ({document})" for value, document in self._first[name, other])
+                more = ", ..." if count > _MAX_LISTED else ""
+                how = "comparisons skip them" if kind != "string" else "they are compared as texts"
+                lines.append(
+                    f"field {name!r} is of type {kind}, but {count:,} of its {self._counts[name].total():,} "
+                    f"values are of type {other}; {how}: {listed}{more}"
+                )
+        return lines
 
     @staticmethod
     def _type(counts: Counter[FieldType]) -> FieldType:
-        if counts["number"] >= NUMBER_SHARE * counts.total():
+        if counts["number"] > NUMBER_SHARE * counts.total():
             return "number"
         return next(iter(counts)) if len(counts) == 1 else "string"
 
@@ -138,12 +180,14 @@ class Scan:
         rows: Documents per shard.
         count: Number of documents.
         digest: Digest of ids and texts of all documents, in order.
+        odd: A line for each metadata field with values of several types.
     """
 
     source: str
     rows: int
     count: int
     digest: str
+    odd: tuple[str, ...] = ()
 
     @property
     def shards(self) -> int:
@@ -166,7 +210,7 @@ def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) ->
     Raises:
         MarError: The corpus cannot be read or is empty, or an id occurs twice.
     """
-    digest, seen = hashlib.sha256(), set[bytes]()
+    digest, seen, types = hashlib.sha256(), set[bytes](), FieldTypes()
     bar = tqdm(read_corpus(source), desc="reading", unit="documents", disable=not show_progress, leave=False)
     for entry in bar:
         key = hashlib.blake2b(entry.id.encode(), digest_size=16).digest()
@@ -175,11 +219,12 @@ def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) ->
                 f"{source}: the id {entry.id!r} occurs twice. Every document needs an id of its own."
             )
         seen.add(key)
+        types.add(entry)
         for part in (entry.id.encode(), entry.document.encode()):  # so that no two rows give the same bytes
             digest.update(len(part).to_bytes(8, "little") + part)
     if not seen:
         raise MarError(f"{source} holds no documents.")
-    return Scan(str(source), rows, len(seen), digest.hexdigest())
+    return Scan(str(source), rows, len(seen), digest.hexdigest(), tuple(types.odd()))
 
 
 class ShardReader:

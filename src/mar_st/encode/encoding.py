@@ -70,6 +70,8 @@ def encode_corpus(
     with locked(root, MarError):
         source = resolve(model)
         scan = scan_corpus(corpus, shard, show_progress=show_progress)
+        for line in scan.odd:
+            say(line)
         record = _record(root, source, scan, settings, device)
         missing = [number for number in range(scan.shards) if not shard_files(root, number)[0].is_file()]
         if not missing and (root / MANIFEST).is_file():

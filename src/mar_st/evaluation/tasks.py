@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,12 @@ import numpy as np
 from pydantic import Field
 
 from mar_st.data import locate, read_rows, texts_by_id
+from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
+from mar_st.files import parse_yaml
 from mar_st.evaluation.statistics import Scores
 from mar_st.options import Settings
-from mar_st.text.values import as_grade, as_id, as_number, as_text
+from mar_st.text.values import as_id, as_number, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -79,6 +82,7 @@ class TaskData:
         candidates: Query id -> document ids to rank (rerank).
         pairs: Text pairs (sts).
         gold: Gold score of every pair.
+        ignore_identical_ids: Leave the document with the query's own id out of its ranking.
     """
 
     task: Task
@@ -91,6 +95,7 @@ class TaskData:
     candidates: dict[str, list[str]] = field(default_factory=dict)
     pairs: list[tuple[str, str]] = field(default_factory=list)
     gold: list[float] = field(default_factory=list)
+    ignore_identical_ids: bool = False
 
     @property
     def items(self) -> list[str]:
@@ -128,9 +133,22 @@ def load_task(task: Task) -> TaskData:
         choice = "pearson, spearman" if kind == "sts" else "ndcg@K, recall@K, p@K, map, mrr"
         raise MarError(f"task {task.name}: {metric!r} is not a metric of {kind} tasks; choose from {choice}.")
     read = _read_pairs(folder, task.split) if kind == "sts" else _read_retrieval(folder, task.split, kind)
-    settings = {"type": kind, "metric": metric, "split": task.split, "prompt": task.prompt}
+    settings: dict[str, Any] = {
+        "type": kind, "metric": metric, "split": task.split, "prompt": task.prompt
+    }  # fmt: skip
+    if kind == "retrieval" and _ignores_identical_ids(folder):
+        settings["ignore_identical_ids"] = read["ignore_identical_ids"] = True
     content = json.dumps([settings, read], ensure_ascii=False, sort_keys=True)
     return TaskData(task, kind, metric, hashlib.sha256(content.encode()).hexdigest(), **read)
+
+
+def _ignores_identical_ids(folder: Path) -> bool:
+    """Return the setting in the header of the folder's card, as `medteb run` reads it."""
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8-sig") if card.is_file() else ""
+    header = parse_yaml(text.split("---", 2)[1]) if text.startswith("---") else None
+    settings = header.get("medteb") if isinstance(header, dict) else None
+    return isinstance(settings, dict) and settings.get("ignore_identical_ids") is True
 
 
 def _folder(path: str) -> Path:
@@ -163,24 +181,14 @@ def _type(folder: Path, task: Task) -> TaskType:
 def _read_retrieval(folder: Path, split: str, kind: TaskType) -> dict[str, Any]:
     """Read `corpus`, `queries`, `qrels/SPLIT`; for reranking `top_ranked`, to which the corpus is cut."""
     corpus, queries = texts_by_id(folder, "corpus"), texts_by_id(folder, "queries")
-    judged: set[tuple[str, str]] = set()
-    qrels: dict[str, dict[str, int]] = {}
-
-    def judge(row: Row) -> None:
-        query, document = (as_id(row.values.get(name)) for name in ("query-id", "corpus-id"))
-        grade = as_grade(row.values.get("score"))
-        if query is None or document is None or grade is None:
-            raise MarError("needs 'query-id', 'corpus-id' and 'score', a whole number.")
-        _known(query, "query", queries)
-        _known(document, "document", corpus)
-        if (query, document) in judged:
-            raise MarError(f"the document {document!r} is judged twice for the query {query!r}.")
-        judged.add((query, document))
-        if grade > 0:  # queries without a positive cannot be scored; mteb leaves them out as well
-            qrels.setdefault(query, {})[document] = grade
-
-    for _ in read_rows(folder / "qrels", judge, table=split):
-        pass
+    judged = read_qrels(folder / "qrels", split)
+    for query, grades in judged.items():
+        for name, what, names in ((query, "query", queries), *((d, "document", corpus) for d in grades)):
+            if name not in names:
+                raise MarError(f"{folder / 'qrels'}, {split}: there is no {what} {name!r}.")
+    # Queries without a positive cannot be scored; mteb leaves them out as well.
+    relevant = {query: {d: grade for d, grade in row.items() if grade > 0} for query, row in judged.items()}
+    qrels = {query: row for query, row in relevant.items() if row}
     if not qrels:
         raise MarError(f"{folder}: the qrels mark no document as relevant.")
     candidates: dict[str, list[str]] = {}
@@ -300,6 +308,8 @@ def score_vectors(
                 columns = [position[document] for document in data.candidates[key]]
                 values = row[columns].tolist()
             else:
+                if data.ignore_identical_ids and key in position:
+                    row[position[key]] = -math.inf
                 top = row.topk(depth)
                 columns, values = top.indices.tolist(), top.values.tolist()
             run[key] = {ids[index]: value for index, value in zip(columns, values, strict=True)}

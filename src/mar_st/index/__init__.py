@@ -7,7 +7,7 @@ from mar_st.index.base import Index
 from mar_st.index.build import add, build_index, compact, delete
 from mar_st.index.filters import Filter, FilterError, parse_filter
 from mar_st.index.searcher import Hit, Leg, Searcher
-from mar_st.index.tune import tune_effort
+from mar_st.index.tune import tune
 
 __all__ = [
     "Filter",
@@ -21,5 +21,5 @@ __all__ = [
     "compact",
     "delete",
     "parse_filter",
-    "tune_effort",
+    "tune",
 ]

@@ -63,7 +63,7 @@ class Index(ABC):
         has_texts: Whether the documents' texts are kept.
         has_words: Whether it can be searched by words (BM25).
         settings: Search settings for queries of any encoder.
-        efforts: Search settings per query encoder, by the digest of its modules (`mar_st.index.tune`).
+        efforts: What `mar_st.index.tune` measured per query encoder, by the digest of its modules.
     """
 
     def __init__(self, name: str, about: dict[str, Any]) -> None:
@@ -153,11 +153,10 @@ class Index(ABC):
         found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
         return [self.ids(keys) for keys in found.keys], found.scores
 
-    def effort_of(self, encoder: object) -> dict[str, int]:
-        """Return the search settings that queries of an encoder need here; by default those of the index."""
+    def effort_of(self, encoder: object) -> dict[str, Any]:
+        """Return what was measured for an encoder here: `search` settings, weight of `words`; or nothing."""
         # The digest of a large encoder takes seconds, so it is computed only if there is a choice.
-        effort = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
-        return {**self.settings, **(effort["search"] if effort else {})}
+        return self.efforts.get(encoder_origin(encoder) or "", {}) if self.efforts and encoder else {}
 
     def model_source(self) -> str:
         """Return the model that encoded the documents, to encode queries with.

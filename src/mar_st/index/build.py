@@ -29,14 +29,13 @@ from mar_st.index.folder import (
     read_manifest,
     sizes,
 )
-from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, exact_rows, made_queries
+from mar_st.index.tune import RECALL, calibrate, exact_rows, made_queries
 from mar_st.index.vectors import (
     LADDERS,
     VectorIndex,
     Vectors,
     build_settings,
     build_vectors,
-    unit,
 )
 from mar_st.index.words import build_words
 
@@ -61,11 +60,7 @@ def build_index(
     *,
     corpus: str | Path | None = None,
     kind: str = "auto",
-    params: Mapping[str, Any] | None = None,
-    recall: float = 0.95,
-    queries: np.ndarray | None = None,
     bm25: bool = True,
-    tokens: str = "jieba",
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -77,11 +72,7 @@ def build_index(
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
         kind: `exact`, `hnsw`, `ivf-pq`, `int8`; `auto`: `exact` for few vectors, `hnsw` for many.
-        params: Build settings of the kind (`mar_st.index.vectors.BUILD`).
-        recall: Recall@10 that the search settings are tuned to reach.
-        queries: Query vectors, `(n, dim)`, to measure recall with; default generated ones.
         bm25: Also index words, if there is a corpus.
-        tokens: Tokenizer of BM25: `jieba` or `char-bigram`.
         progress: Show progress bars.
         say: Receives a line for each step.
 
@@ -94,16 +85,12 @@ def build_index(
     folder = _opened(vectors)
     if folder.similarity not in ("cosine", "dot"):
         raise MarError(f"{folder.path} is compared by {folder.similarity}; an index takes cosine and dot.")
-    if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):
-        raise MarError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
-    if kind == "auto" and params:
-        raise MarError("Build settings belong to one kind of index. Name the kind, or leave them out.")
     corpus = corpus if corpus is not None else encoded_corpus(folder)
-    source, given = compared(folder), params or {}
+    source = compared(folder)
     if str(out).startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import build_milvus  # lazy: pymilvus
 
-        return build_milvus(folder, str(out), corpus=corpus, kind=kind, params=given, progress=progress)
+        return build_milvus(folder, str(out), corpus=corpus, kind=kind, progress=progress)
     root = Path(out)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise MarError(f"{root} holds files already. Give a new folder, or use 'mar index update'.")
@@ -112,12 +99,13 @@ def build_index(
     if kind == "auto":
         kind = "exact" if len(source) * source.dim <= _FEW_VALUES else "hnsw"
         say(f"kind {kind} for {len(source)} vectors of {source.dim} dimensions")
-    settings = build_settings(kind, given, source.dim, len(source))
+    settings = build_settings(kind, source.dim, len(source))
     with finished_folder(root) as new:
         part = new / "000001"
         write_documents(part, documents_of(folder, corpus))
-        words = {"tokens": tokens} if bm25 and corpus is not None else None
-        entry, words = _segment(part, kind, settings, source, words, progress=progress)
+        entry, words = _segment(
+            part, kind, settings, source, words=bm25 and corpus is not None, progress=progress
+        )
         about = {
             "format": FORMAT, "version": VERSION, "generation": 1,
             "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
@@ -125,22 +113,19 @@ def build_index(
             "fields": Documents(part).types, "kind": kind, "params": settings,
             "bm25": words, "count": len(source), "efforts": {}, "segments": [entry],
         }  # fmt: skip
-        queries = unit(queries) if queries is not None and folder.similarity == "cosine" else queries
-        about |= _tuned(part, kind, source, recall, queries)
+        about |= _tuned(part, kind, source)
         write_json(new / MANIFEST, about)
     return about
 
 
-def _tuned(
-    part: Path, kind: str, source: Vectors, target: float, queries: np.ndarray | None
-) -> dict[str, Any]:
+def _tuned(part: Path, kind: str, source: Vectors) -> dict[str, Any]:
     """Return the search settings of a new index, and the recall that was measured with them."""
     if kind == "exact":
         return {"search": {}, "measured": None}
-    queries = made_queries(source) if queries is None else queries[:MAX_RECALL_QUERIES]
+    queries = made_queries(source)
     search = VectorIndex(part, kind, len(source), source.dim).search
-    measured = calibrate(search, queries, exact_rows(source, queries), target, LADDERS[kind])
-    return {"search": measured.pop("search"), "measured": {**measured, "target": target}}
+    measured = calibrate(search, queries, exact_rows(source, queries), RECALL, LADDERS[kind])
+    return {"search": measured.pop("search"), "measured": measured}
 
 
 def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
@@ -171,21 +156,19 @@ def _segment(
     kind: str,
     params: Mapping[str, Any],
     source: Vectors,
-    words: dict[str, Any] | None,
     *,
+    words: bool,
     mean_length: float | None = None,
     progress: bool,
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Build a segment whose documents are written; return its entry and facts on words."""
+) -> tuple[dict[str, Any], dict[str, float] | None]:
+    """Build a segment whose documents are written; return its entry and the statistics of BM25."""
     build_vectors(part, kind, params, source, progress=progress)
-    if words is not None:
-        mean = build_words(part, words["tokens"], mean_length=mean_length, progress=progress)
-        words = {**words, "mean_length": mean}
+    mean = build_words(part, mean_length=mean_length, progress=progress) if words else None
     entry = {
         "name": part.name, "kind": kind, "count": len(source), "live": len(source), "deleted": None,
         "files": sizes(part),
     }  # fmt: skip
-    return entry, words
+    return entry, None if mean is None else {"mean_length": mean}
 
 
 def add(
@@ -271,9 +254,10 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
         write_documents(
             part, (one.documents[row] for one, rows in live for row in rows.tolist()), opened.fields
         )
-        given = {name: value for name, value in about["params"].items() if name not in ("nlist", "bits")}
-        settings = build_settings(opened.kind, given, source.dim, len(source))
-        entry, words = _segment(part, opened.kind, settings, source, about["bm25"], progress=progress)
+        settings = build_settings(opened.kind, source.dim, len(source))
+        entry, words = _segment(
+            part, opened.kind, settings, source, words=opened.has_words, progress=progress
+        )
         new = {**about, "params": settings, "bm25": words, "segments": [entry]}
         return publish(root, about, new)
 
@@ -318,9 +302,10 @@ def _change(
     write_documents(part, chain(earlier, documents_of(folder, corpus)), opened.fields)
     parts = [(segment.index.vectors, rows) for segment, rows in merged]
     source = Vectors([*parts, (compared(folder), None)])
-    bm25 = about["bm25"]
-    mean = bm25["mean_length"] if bm25 else None
-    entry, _ = _segment(part, "exact", {}, source, bm25, mean_length=mean, progress=progress)
+    mean = about["bm25"]["mean_length"] if opened.has_words else None
+    entry, _ = _segment(
+        part, "exact", {}, source, words=opened.has_words, mean_length=mean, progress=progress
+    )
     fields = {**Documents(part).types, **opened.fields}
     return publish(root, about, {**about, "fields": fields, "segments": [*entries, entry]})
 

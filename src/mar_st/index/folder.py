@@ -163,8 +163,8 @@ class FolderIndex(Index):
         words = [segment.words for segment in self.segments if segment.words is not None]
         if not self.has_words:
             return super().find_words(texts, k, where)
-        masks, tokens = self._masks_of(where), self.about["bm25"]["tokens"]
-        found = [search_words(words, tokens, text, k, masks) for text in texts]
+        masks = self._masks_of(where)
+        found = [search_words(words, text, k, masks) for text in texts]
         if not found:
             return ScoredKeys([], np.empty((0, k), np.float32))
         return _scored(*(np.concatenate(part) for part in zip(*found, strict=True)))

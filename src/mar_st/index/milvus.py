@@ -28,7 +28,7 @@ from mar_st.index.base import MILVUS_PREFIX, Index, Key, ScoredKeys
 from mar_st.index.build import compared, encoded_corpus
 from mar_st.index.documents import documents_of
 from mar_st.index.filters import BOUND_SIGNS
-from mar_st.index.vectors import cells
+from mar_st.index.vectors import cells, code_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 
 def _index_type(kind: str, dim: int, count: int) -> tuple[str, dict[str, Any], dict[str, int]]:
     """Return what Milvus builds for a kind: its name there, build settings and search settings."""
-    lists, parts = cells(count), next(m for m in range(max(1, dim // 4), 0, -1) if dim % m == 0)
+    lists, parts = cells(count), code_bytes(dim)
     types: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         "auto": ("AUTOINDEX", {}, {}),
         "exact": ("FLAT", {}, {}),
@@ -151,7 +151,6 @@ def build_milvus(
     *,
     corpus: str | Path | None,
     kind: str,
-    params: Mapping[str, Any],
     progress: bool,
 ) -> dict[str, Any]:
     """Build a collection from a folder of vectors, see `mar_st.index.build_index`.
@@ -190,7 +189,7 @@ def build_milvus(
         MilvusIndex(client, unfinished, target).add(folder, corpus=corpus, progress=progress)
         client.flush(unfinished)
         chosen = client.prepare_index_params()
-        chosen.add_index("vector", index_type=name, metric_type="IP", params={**given, **params})
+        chosen.add_index("vector", index_type=name, metric_type="IP", params=given)
         client.create_index(unfinished, chosen)
         client.rename_collection(unfinished, collection)
         client.load_collection(collection)

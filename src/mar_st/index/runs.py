@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mar_st.data import ROW_SUFFIXES, read_rows
 from mar_st.encode import read_corpus
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mar_st.data.trec import Qrels, Run
     from mar_st.index.base import Where
     from mar_st.index.searcher import Searcher
 
 #: Queries that are encoded and searched at once.
 _QUERIES_PER_BATCH = 64
-
-Run = dict[str, dict[str, float]]
-Qrels = dict[str, dict[str, int]]
 
 
 def read_queries(source: str | Path) -> dict[str, str]:
@@ -29,42 +27,14 @@ def read_queries(source: str | Path) -> dict[str, str]:
     Raises:
         MarError: Ids repeat, or the file or folder cannot be read.
     """
-    path = Path(source)
     queries: dict[str, str] = {}
-    for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
+    for entry in read_corpus(source, "queries"):
         if entry.id in queries:
             raise MarError(f"{source}: the id {entry.id!r} occurs twice; every query needs its own.")
         queries[entry.id] = entry.document
     if not queries:
         raise MarError(f"{source} holds no queries.")
     return queries
-
-
-def read_qrels(path: Path) -> Qrels:
-    """Return the grades by query and document.
-
-    Args:
-        path: A table with the columns `query-id`, `corpus-id` and `score` (`.tsv`, `.jsonl`, ...), or TREC's
-            format (`query 0 document grade`) in a file with any other suffix.
-
-    Raises:
-        MarError: The file is missing, or a line is not a grade.
-    """
-    try:
-        if path.suffix not in ROW_SUFFIXES:
-            import pytrec_eval  # lazy: pytrec_eval
-
-            with path.open(encoding="utf-8") as lines:
-                return dict(pytrec_eval.parse_qrel(lines))
-        qrels: Qrels = {}
-        for row in read_rows(path):
-            query, document, grade = (row.values[name] for name in ("query-id", "corpus-id", "score"))
-            qrels.setdefault(str(query), {})[str(document)] = int(grade)
-        return qrels
-    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
-        raise MarError(
-            f"{path}: expected query-id, corpus-id and a whole-number score in each row ({error})."
-        ) from error
 
 
 def search_all(
@@ -88,7 +58,7 @@ def search_all(
         rerank: Number of documents to rerank.
         progress: Show a progress bar.
     """
-    names, run = list(queries), Run()
+    names, run = list(queries), dict[str, dict[str, float]]()
     with tqdm(total=len(names), desc="search", unit="queries", disable=not progress) as bar:
         for start in range(0, len(names), _QUERIES_PER_BATCH):
             batch = names[start : start + _QUERIES_PER_BATCH]

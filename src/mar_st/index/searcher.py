@@ -96,11 +96,14 @@ class Ranked(NamedTuple):
     legs: dict[str, Leg]
 
 
-def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[Ranked]:
-    """Fuse rankings by reciprocal rank: the sum of 1 / (60 + rank) over the rankings that hold a document.
+def fuse(
+    rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]], words_weight: float = 1.0
+) -> list[Ranked]:
+    """Fuse rankings by reciprocal rank: the sum of weight / (60 + rank) over rankings that hold a document.
 
     Args:
         rankings: Keys and scores by descending score, for each leg. A single one keeps its scores.
+        words_weight: Weight of the leg `bm25`; that of others is 1.
 
     Returns:
         All documents by descending fused score; ties by the order of the legs, then by rank in the leg.
@@ -111,8 +114,12 @@ def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[
             legs.setdefault(key, {})[name] = Leg(rank, float(score))
     if len(rankings) == 1:
         return [Ranked(key, leg.score, found) for key, found in legs.items() for leg in found.values()]
+    weights = {"bm25": words_weight}
     fused = [
-        Ranked(key, sum(1 / (RRF + leg.rank) for leg in found.values()), found) for key, found in legs.items()
+        Ranked(
+            key, sum(weights.get(name, 1.0) / (RRF + leg.rank) for name, leg in found.items()), found
+        )
+        for key, found in legs.items()
     ]
     return sorted(fused, key=lambda document: -document.score)
 
@@ -127,6 +134,7 @@ class Searcher:
 
     Attributes:
         effort: Search settings: those tuned for this encoder, or those of the index.
+        words_weight: Weight of BM25 in hybrid search: that tuned for this encoder, or 1.
 
     Raises:
         MarError: The encoder does not belong to the vectors of the index, or there is a reranker and the
@@ -144,7 +152,9 @@ class Searcher:
                 f"{index.name} keeps no texts that a reranker could score. Build it with the corpus, or "
                 "give no reranker."
             )
-        self.effort = index.effort_of(encoder)
+        tuned = index.effort_of(encoder)
+        self.effort: dict[str, int] = {**index.settings, **tuned.get("search", {})}
+        self.words_weight = float(tuned.get("words", 1.0))
 
     @classmethod
     def open(
@@ -249,7 +259,8 @@ class Searcher:
             words = index.find_words(list(texts or ()), depth, chosen)
             for ranking, keys, scores in zip(rankings, words.keys, words.scores, strict=True):
                 ranking["bm25"] = keys, scores
-        return self._hits([fuse(ranking) for ranking in rankings], texts, k, rerank_count, deadline)
+        ranked = [fuse(ranking, self.words_weight) for ranking in rankings]
+        return self._hits(ranked, texts, k, rerank_count, deadline)
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
         """Return the best documents by BM25 only; documents that share no word with the query are not found.

@@ -1,9 +1,9 @@
-"""Recall against exact search, and the cheapest search settings that reach a target.
+"""Recall against exact search, the cheapest search settings that reach a target, and the weight of BM25.
 
 The vectors of a weak query encoder lie further from the documents than those of a strong one, so a graph or
-cells find fewer of their true neighbours with the same settings. `tune_effort` measures with the queries of
-one encoder. The settings are kept in the manifest under the digest of the encoder's modules, so that every
-form of the encoder (saved, exported) is recognised.
+cells find fewer of their true neighbours with the same settings; and BM25 helps a weak encoder and harms a
+strong one. `tune` measures with the queries of one encoder. What it finds is kept in the manifest under the
+digest of the encoder's modules, so that every form of the encoder (saved, exported) is recognised.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from mar_st.data.trec import Qrels
     from mar_st.index.vectors import Vectors
     from mar_st.online import QueryEncoder
+
+#: Recall@10 relative to exact search that search settings should reach.
+RECALL = 0.95
+
+#: Weights of BM25 to choose from; the weight of the vectors is 1.
+WORDS_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 
 #: Number of results at which recall is measured.
 RECALL_DEPTH = 10
@@ -110,55 +117,68 @@ def calibrate(
     }
 
 
-def tune_effort(
+def tune(
     index: str | Path,
-    queries: Sequence[str],
+    queries: Mapping[str, str],
     *,
+    qrels: Qrels | None = None,
     encoder: QueryEncoder | str | Path | None = None,
     query: str | None = None,
-    target: float | None = None,
-    threads: int | None = None,
+    target: float = RECALL,
 ) -> dict[str, Any]:
-    """Measure the search settings that a query encoder needs on an index, and store them in the index.
+    """Measure what a query encoder needs on an index, and store it in the index.
 
-    `mar search`, `mar serve` and `Searcher` then use them whenever they search with this encoder. Other
-    encoders keep the settings that the index was built with.
+    Measured are the search settings that reach a recall, and with qrels the weight of BM25 in hybrid search.
+    `mar search`, `mar serve` and `Searcher` then use both whenever they search with this encoder. Other
+    encoders keep the settings that the index was built with, and a weight of 1.
 
     Args:
         index: Folder of the index.
-        queries: Queries as users ask them; at most 1,000 of them are used.
+        queries: Queries by id, as users ask them; at most 1,000 of them are used.
+        qrels: Grades by query and document.
         encoder: See `Searcher.open`; default the model that encoded the documents.
         query: See `Searcher.open`.
-        target: Recall@10 against exact search with the same vectors; default that of the build.
-        threads: Threads of the encoder.
+        target: Recall@10 against exact search with the same vectors.
 
     Returns:
-        `query` (name of the encoder), `search` (the settings), `recall@10`, `reached`, `target`, `queries`
-        (how many), `before`: settings and recall of this encoder with the index's own settings.
+        `query` (name of the encoder), `queries` (how many), `search` (the settings), `recall@10`, `reached`,
+        `before`: settings and recall of this encoder with the index's own settings; with qrels `words` (the
+        weight) and `fusion`, see `tune_fusion`.
 
     Raises:
-        MarError: The index is exact or not a folder, there are no queries, or the encoder does not belong to
-            the index.
+        MarError: The index is not a folder, or there is nothing to tune: it is exact, and there are no qrels
+            or no BM25; there are no queries, or the encoder does not belong to the index.
     """
     from mar_st.index.searcher import Searcher  # lazy: mar_st.online
 
     opened = Index.open(index)
-    if not isinstance(opened, FolderIndex) or opened.kind == "exact":
+    fusion = qrels is not None and opened.has_words
+    if not isinstance(opened, FolderIndex) or (opened.kind == "exact" and not fusion):
         raise MarError(
-            f"{index} is of kind {opened.kind} and has nothing to tune; a folder of another kind has."
+            f"{index} is of kind {opened.kind} and has nothing to tune. A folder of another kind has; so has "
+            "one with BM25, if you give --qrels."
         )
     if not queries:
         raise MarError("There are no queries to measure with.")
-    target = float(opened.about["measured"]["target"]) if target is None else target
-    searcher = Searcher.open(
-        opened, opened.model_source() if encoder is None else encoder, query=query, threads=threads
-    )
+    searcher = Searcher.open(opened, opened.model_source() if encoder is None else encoder, query=query)
     origin = encoder_origin(searcher.encoder)
     if origin is None:
         raise MarError("The encoder has no digest, so tuned settings cannot be stored for it.")
-    count = min(MAX_EFFORT_QUERIES, len(queries))
-    chosen = np.linspace(0, len(queries) - 1, count).round().astype(int)
-    vectors = searcher.vectors([queries[place] for place in chosen])
+    names = list(queries)
+    chosen = np.linspace(0, len(names) - 1, min(MAX_EFFORT_QUERIES, len(names))).round().astype(int)
+    texts = {names[place]: queries[names[place]] for place in chosen}
+    vectors = searcher.vectors(list(texts.values()))
+    entry: dict[str, Any] = {"query": encoder_name(searcher.encoder), "queries": len(texts), "search": {}}
+    if opened.kind != "exact":
+        entry |= _tuned_search(opened, vectors, target)
+    if qrels is not None and fusion:
+        entry |= tune_fusion(opened, texts, vectors, qrels, entry["search"])
+    with locked(opened.folder, MarError):
+        keep_effort(opened.folder, origin, entry)
+    return entry
+
+
+def _tuned_search(opened: FolderIndex, vectors: np.ndarray, target: float) -> dict[str, Any]:
     expected = opened.exact(vectors, RECALL_DEPTH)
 
     def search(given: np.ndarray, k: int, settings: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -167,12 +187,65 @@ def tune_effort(
         return found.scores, np.array(rows, dtype=np.int64)
 
     before = recall(search(vectors, RECALL_DEPTH, opened.settings)[1], expected)
-    entry = {
-        "query": encoder_name(searcher.encoder),
+    return {
         **calibrate(search, vectors, expected, target, LADDERS[opened.kind]),
-        "target": target,
-        "queries": len(vectors),
+        "before": {"search": opened.settings, f"recall@{RECALL_DEPTH}": round(before, 4)},
     }
-    with locked(opened.folder, MarError):
-        keep_effort(opened.folder, origin, entry)
-    return {**entry, "before": {"search": opened.settings, f"recall@{RECALL_DEPTH}": round(before, 4)}}
+
+
+def tune_fusion(
+    index: FolderIndex,
+    queries: Mapping[str, str],
+    vectors: np.ndarray,
+    qrels: Qrels,
+    settings: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return the weight of BM25 in hybrid search with the highest nDCG@10.
+
+    The weight is chosen with every second query and reported with the others; of equal scores, the lowest
+    weight is taken. A weight of 0 says that BM25 does not help.
+
+    Args:
+        index: The index.
+        queries: Texts by id.
+        vectors: Their vectors.
+        qrels: Grades by query and document.
+        settings: Search settings.
+
+    Returns:
+        `words` (the weight) and `fusion`: the number of `queries` of the report, and the nDCG@10 of `dense`,
+        `equal` weights, and the `tuned` one.
+
+    Raises:
+        MarError: There are fewer than two queries with relevant documents.
+    """
+    from mar_st.index.runs import evaluate  # lazy: tqdm
+    from mar_st.index.searcher import MIN_FUSION_DEPTH, fuse  # lazy: mar_st.online
+
+    places = [
+        place for place, name in enumerate(queries) if any(g > 0 for g in qrels.get(name, {}).values())
+    ]
+    if len(places) < 2:
+        raise MarError("Two queries or more need a relevant document in the qrels.")
+    names = [list(queries)[place] for place in places]
+    dense = index.find(vectors[places], MIN_FUSION_DEPTH, None, settings)
+    words = index.find_words([queries[name] for name in names], MIN_FUSION_DEPTH, None)
+
+    def score(weight: float, part: slice) -> float:
+        run = {}
+        for name, *legs in list(zip(names, dense.keys, dense.scores, words.keys, words.scores, strict=True))[part]:
+            fused = fuse({"dense": (legs[0], legs[1]), "bm25": (legs[2], legs[3])}, weight)[:RECALL_DEPTH]
+            ids = index.ids([document.key for document in fused])
+            run[name] = {one: float(-rank) for rank, one in enumerate(ids)}
+        return evaluate(run, {name: qrels[name] for name in run}, RECALL_DEPTH)["ndcg@10"]
+
+    choice, report = slice(0, None, 2), slice(1, None, 2)
+    weight = max(WORDS_WEIGHTS, key=lambda one: (round(score(one, choice), 6), -one))
+    measured = {"dense": 0.0, "equal": 1.0, "tuned": weight}
+    return {
+        "words": weight,
+        "fusion": {
+            "queries": len(names[report]),
+            **{name: round(score(one, report), 4) for name, one in measured.items()},
+        },
+    }

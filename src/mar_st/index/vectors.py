@@ -39,14 +39,6 @@ BRUTE_ROWS, BRUTE_SHARE = 20_000, 0.05
 #: Maximum number of vectors that quantizers are trained on; per cell at most, and per centroid at least.
 _MAX_TRAINING, _TRAINED_PER_CELL, _TRAINED_PER_CENTROID = 131_072, 64, 39
 
-#: Build settings by kind; 0 means a number chosen for the vectors.
-BUILD: dict[str, dict[str, Any]] = {
-    "exact": {},
-    "int8": {},
-    "hnsw": {"M": 32, "efConstruction": 100},
-    "ivf-pq": {"nlist": 0, "m": 0, "bits": 0},
-}
-
 #: Search settings by kind, from cheap to thorough.
 LADDERS: dict[str, list[dict[str, int]]] = {
     "exact": [{}],
@@ -68,35 +60,31 @@ _FLOAT16_MAX = 65_504.0
 _SHORTEST = 1e-12
 
 
-def build_settings(kind: str, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:
-    """Return the complete build settings of a kind for `count` vectors of `dim` dimensions.
+def build_settings(kind: str, dim: int, count: int) -> dict[str, int]:
+    """Return the build settings of a kind for `count` vectors of `dim` dimensions.
 
     Raises:
-        MarError: A setting is unknown, or does not fit the vectors.
+        MarError: There is no such kind.
     """
-    if kind not in BUILD:
-        raise MarError(f"Kinds of index are auto, {', '.join(BUILD)}; got {kind!r}.")
-    unknown = sorted(set(given) - set(BUILD[kind]))
-    if unknown:
-        raise MarError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(BUILD[kind]) or 'none'}.")
-    params = {**BUILD[kind], **given}
-    least = 2 if kind == "hnsw" else 0
-    for name, value in params.items():
-        if type(value) is not int or not least <= value <= 2048:
-            raise MarError(f"{name} of {kind} is a whole number from {least} to 2048; got {value!r}.")
-    if kind == "ivf-pq":
-        enough = max(1, count // _TRAINED_PER_CENTROID)
-        params["nlist"] = min(params["nlist"] or cells(count), enough)
-        params["bits"] = min(params["bits"] or 8, max(1, enough.bit_length() - 1), 8)
-        params["m"] = params["m"] or next(m for m in range(max(1, dim // 4), 0, -1) if dim % m == 0)
-        if dim % params["m"]:
-            raise MarError(f"m must divide the {dim} dimensions of ivf-pq; got {params['m']}.")
-    return params
+    if kind not in LADDERS:
+        raise MarError(f"Kinds of index are auto, {', '.join(LADDERS)}; got {kind!r}.")
+    if kind == "hnsw":
+        return {"M": 32, "efConstruction": 100}
+    if kind != "ivf-pq":
+        return {}
+    enough = max(1, count // _TRAINED_PER_CENTROID)
+    bits = min(max(1, enough.bit_length() - 1), 8)
+    return {"nlist": min(cells(count), enough), "m": code_bytes(dim), "bits": bits}
 
 
 def cells(count: int) -> int:
     """Return the cells for `count` vectors: the power of two nearest to twice the square root of `count`."""
     return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
+
+
+def code_bytes(dim: int) -> int:
+    """Return the parts that product codes cut vectors into: a divisor of `dim`, at most a quarter of it."""
+    return next(m for m in range(max(1, dim // 4), 0, -1) if dim % m == 0)
 
 
 class Vectors:
@@ -160,7 +148,7 @@ def build_vectors(
     Args:
         folder: The segment's folder; it exists.
         kind: Kind of index.
-        params: Complete build settings.
+        params: Build settings, see `build_settings`.
         source: The vectors.
         progress: Show progress bars.
     """

@@ -24,7 +24,7 @@ from mar_st.index import flat
 from mar_st.index.documents import Documents
 from mar_st.kernels.processor import processors
 from mar_st.text.bm25 import K1, B
-from mar_st.text.words import TOKENIZERS
+from mar_st.text.words import words as words_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +41,11 @@ MAX_QUERY_WORDS, MAX_QUERY_CHARACTERS = 1024, 16 * 1024
 _CHUNK, _MIN_PARALLEL = 16_384, 65_536
 
 
-def build_words(folder: Path, tokens: str, *, mean_length: float | None = None, progress: bool) -> float:
+def build_words(folder: Path, *, mean_length: float | None = None, progress: bool) -> float:
     """Write the BM25 scores of a segment.
 
     Args:
         folder: The segment's folder, with its documents.
-        tokens: Tokenizer: `jieba` or `char-bigram`.
         mean_length: Mean number of words per document; default that of these documents.
         progress: Show a progress bar.
 
@@ -63,7 +62,7 @@ def build_words(folder: Path, tokens: str, *, mean_length: float | None = None, 
         tqdm(total=count, desc="bm25", unit="documents", disable=not progress) as bar,
     ):
         chunks = (map if workers == 1 else pool.map)(
-            _counted, [folder] * len(starts), starts, [tokens] * len(starts)
+            _counted, [folder] * len(starts), starts
         )
         for start, (distinct, words, rows, occurrences, lengths) in zip(starts, chunks, strict=True):
             ids = np.array(
@@ -88,7 +87,7 @@ def build_words(folder: Path, tokens: str, *, mean_length: float | None = None, 
 
 
 def _counted(
-    folder: Path, start: int, tokens: str
+    folder: Path, start: int
 ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Count the words of a chunk of documents.
 
@@ -100,7 +99,7 @@ def _counted(
     places: list[int] = []
     lengths = []
     for text in Documents(folder).texts(start, start + _CHUNK):
-        cut = TOKENIZERS[tokens](text)
+        cut = words_of(text)
         places.extend([known.setdefault(word, len(known)) for word in cut])
         lengths.append(len(cut))
     base = np.int64(max(len(known), 1))
@@ -143,7 +142,7 @@ class SegmentWords:
 
 
 def search_words(
-    segments: Sequence[SegmentWords], tokens: str, text: str, k: int, masks: Sequence[Mask | None]
+    segments: Sequence[SegmentWords], text: str, k: int, masks: Sequence[Mask | None]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the best `k` documents for a text, only documents that share a word with it.
 
@@ -152,7 +151,6 @@ def search_words(
 
     Args:
         segments: The segments of the index.
-        tokens: Tokenizer of the texts.
         text: The query.
         k: Documents to return.
         masks: For each segment the rows that may be found; `None`: all.
@@ -161,7 +159,7 @@ def search_words(
         Scores, float32, and rows counted over all segments, int64, `(1, k)`; -inf and -1 where there are
         fewer.
     """
-    counts = Counter(TOKENIZERS[tokens](text[:MAX_QUERY_CHARACTERS]))
+    counts = Counter(words_of(text[:MAX_QUERY_CHARACTERS]))
     words = {
         word: (occurrences, [segment.columns(word) for segment in segments])
         for word, occurrences in islice(counts.items(), MAX_QUERY_WORDS)

@@ -30,7 +30,12 @@ def writable(text: str) -> str:
 
 
 def as_id(value: Any) -> str | None:
-    """Return the id as text (whole numbers are written out), or None if it is not usable as an id."""
+    """Return the id as text, or None if it is not usable as an id.
+
+    Whole numbers are written out; so are `1.0` and the like, which pandas makes of a column with gaps.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return as_text(value)

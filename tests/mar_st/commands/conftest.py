@@ -18,7 +18,7 @@ def index(family, tmp_path):  # noqa: F811
     ids = [f"d{row}" for row in range(len(drawn))]
     space = space_of(family / "mar")
     write_vectors(tmp_path / "v", ids, teach(drawn), texts=drawn, space=space, model=str(family / "mar"))
-    build_index(tmp_path / "v", tmp_path / "index", kind="hnsw", params={"M": 4}, progress=False)
+    build_index(tmp_path / "v", tmp_path / "index", kind="hnsw", progress=False)
     rows = [{"_id": f"q{row}", "text": text} for row, text in enumerate(make_texts(40, seed=9))]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path / "index"

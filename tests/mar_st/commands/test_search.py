@@ -107,7 +107,6 @@ def test_options_that_do_not_go_together_are_refused(data, tmp_path):
         (),
         ("x", "--queries", "y"),
         ("x", "--out", root / "run.json"),
-        ("x", "--rerank-top", 5),
         (" \u3000\n",),
     ):
         assert run(index, *words).exit_code == 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from mar_st.data.trec import read_run, write_qrels, write_run
+from mar_st.data.trec import read_qrels, read_run, write_qrels, write_run
 from mar_st.errors import MarError
 
 RUN = {"q1": {"d2": 0.1 + 0.2, "d1": -1e-9, "d10": float(np.float32(-0.3))}, "问题": {"文档": 1.0}}
@@ -104,3 +104,21 @@ def test_names_and_ids_that_the_format_cannot_hold_are_refused(tmp_path):
     assert list(Path(tmp_path).iterdir()) == []
     with pytest.raises(MarError, match="There is no run"):
         read_run(tmp_path / "run.trec")
+
+
+def test_qrels_are_read_as_a_table_and_as_trec(tmp_path):
+    expected = {"q 1": {"a": 1, "b": 0}, "q2": {"c": 2}}
+    path, trec = tmp_path / "test.tsv", tmp_path / "test.qrels"
+    for separator in "\t", ",":  # many write commas into a .tsv
+        lines = ("query-id\tcorpus-id\tscore", "q 1\ta\t1", "q 1\tb\t0", "", "q2\tc\t2.0")
+        path.write_text("\n".join(lines).replace("\t", separator))
+        assert read_qrels(path) == read_qrels(tmp_path, "test") == expected
+    trec.write_text("q1 0 a 1\nq1 0 b 0\nq2 0 c 2\n")
+    assert read_qrels(trec) == {"q1": expected["q 1"], "q2": expected["q2"]}
+    (tmp_path / "true.jsonl").write_text('{"query-id": "q", "corpus-id": "d", "score": true}\n')
+    path.write_text("query-id\tcorpus-id\tscore\nq1\ta\tmuch\n")
+    (tmp_path / "again.csv").write_text("query-id,corpus-id,score\nq1,a,1\nq1,a,0\n")
+    trec.write_text("q1 a 1\n")
+    for wrong in ("true.jsonl", "test.tsv", "again.csv", "test.qrels", "none.tsv", "none.qrels"):
+        with pytest.raises(MarError, match=wrong):
+            read_qrels(tmp_path / wrong)

@@ -63,6 +63,7 @@ def test_parquet_csv_and_saved_datasets_are_read(tmp_path: Path) -> None:
         for place, entry in enumerate(ENTRIES)
     ]
     expected = [Entry(r["_id"], r["title"], r["text"], {"year": r["year"]}) for r in rows]
+    numbers = [entry._replace(metadata={"year": int(entry.metadata["year"])}) for entry in expected]
     (tmp_path / "a").mkdir()
     pq.write_table(pa.Table.from_pylist(rows[:2]), tmp_path / "a" / "corpus-0.parquet")
     pq.write_table(pa.Table.from_pylist(rows[2:]), tmp_path / "a" / "corpus-1.parquet")
@@ -71,8 +72,9 @@ def test_parquet_csv_and_saved_datasets_are_read(tmp_path: Path) -> None:
         writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    for name in ("a", "b", "c.csv"):
+    for name in ("a", "b"):
         assert list(read_corpus(tmp_path / name)) == expected
+    assert list(read_corpus(tmp_path / "c.csv")) == numbers  # cells have no type
 
 
 def test_the_packaged_edition_is_read() -> None:
@@ -132,6 +134,32 @@ def test_a_field_of_numbers_may_have_a_few_other_values() -> None:
         }
         fields.add(Entry(f"d{number}", "", "text", mixed))
     assert fields.types() == {"year": "number", "weight": "number", "code": "string"}
+    text, boolean, number = sorted(fields.odd(), key=lambda line: "'unknown'" not in line)[:3]
+    assert "1 of its 40" in text
+    assert "'unknown' (d7)" in text
+    assert any("True (d9)" in line for line in (boolean, number))
+
+
+def test_cells_of_csv_are_numbers_and_odd_values_are_listed_with_their_ids(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("_id,text,age,code\n1.0,a,5,007\nb,b,30.5,012\nc,c,70,9\nd,d,不详,010\ne,e,,010\n")
+    entries = list(read_corpus(path))
+    assert [entry.metadata.get("age") for entry in entries] == [5, 30.5, 70, "不详", None]
+    assert [entry.metadata["code"] for entry in entries] == ["007", "012", 9, "010", "010"]
+    age, code = scan_corpus(path, 4, show_progress=False).odd
+    assert "'age' is of type number" in age
+    assert "'不详' (d)" in age
+    assert "'code' is of type string" in code
+    assert "9 (c)" in code
+
+
+def test_ids_that_pandas_made_floats_are_whole_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"_id": 1.0, "text": "a"}\n{"_id": 20.0, "text": "b"}\n')
+    assert [entry.id for entry in read_corpus(path)] == ["1", "20"]
+    path.write_text('{"_id": 1.5, "text": "a"}\n')
+    with pytest.raises(MarError, match=r"got 1\.5"):
+        list(read_corpus(path))
 
 
 def test_a_scan_counts_digests_and_refuses_repeated_ids(tmp_path: Path) -> None:

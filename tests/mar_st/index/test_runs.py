@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.index.runs import evaluate, read_qrels, read_queries
+from mar_st.index.runs import evaluate, read_queries
 
 
 def test_scores_are_those_of_the_definitions():
@@ -23,21 +23,6 @@ def test_scores_are_those_of_the_definitions():
 def test_runs_of_other_queries_are_refused():
     with pytest.raises(MarError, match="belong to the same data"):
         evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
-
-
-def test_qrels_are_read_as_a_table_and_as_trec(tmp_path):
-    expected = {"q 1": {"a": 1, "b": 0}, "q2": {"c": 2}}
-    path = tmp_path / "test.tsv"
-    path.write_text("query-id\tcorpus-id\tscore\nq 1\ta\t1\nq 1\tb\t0\n\nq2\tc\t2\n")
-    assert read_qrels(path) == expected
-    trec = tmp_path / "test.qrels"
-    trec.write_text("q1 0 a 1\nq1 0 b 0\nq2 0 c 2\n")
-    assert read_qrels(trec) == {"q1": expected["q 1"], "q2": expected["q2"]}
-    path.write_text("query-id\tcorpus-id\tscore\nq1\ta\tmuch\n")
-    trec.write_text("q1 a 1\n")
-    for wrong in (path, trec, tmp_path / "none.tsv", tmp_path / "none.qrels"):
-        with pytest.raises(MarError, match=wrong.name):
-            read_qrels(wrong)
 
 
 def test_queries_are_read_from_a_file_or_a_folder(tmp_path):

@@ -8,7 +8,7 @@ from filelock import FileLock
 
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import Index, Searcher, add, build_index, compact, delete, tune_effort
+from mar_st.index import Index, Searcher, add, build_index, compact, delete, tune
 from mar_st.index import build as building
 from tests.mar_st.index.conftest import Library, clustered, entry, make_library, part
 
@@ -75,7 +75,7 @@ def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8"])
 def test_every_kind_takes_changes(library, tmp_path, kind):
-    out = indexed(library, tmp_path / "index", kind=kind, recall=0.99, bm25=False)
+    out = indexed(library, tmp_path / "index", kind=kind, bm25=False)
     more = part(tmp_path / "more", range(1200, 1300))
     add(out, more.folder, corpus=more.corpus, progress=False)
     deleted = [f"d{number}" for number in range(0, 1300, 3)]
@@ -157,14 +157,14 @@ class Encoder:
         return np.stack([self.rows[text] for text in texts])
 
 
-def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path):
-    out = indexed(
-        library, tmp_path / "index", kind="hnsw", params={"M": 6, "efConstruction": 24}, recall=0.9,
-        queries=library.queries, bm25=False,
-    )  # fmt: skip
+def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path, monkeypatch):
+    sparse = {"M": 6, "efConstruction": 24}
+    monkeypatch.setattr(building, "build_settings", lambda kind, *_: sparse if kind == "hnsw" else {})
+    out = indexed(library, tmp_path / "index", kind="hnsw", bm25=False)
     near, far = Encoder("4"), Encoder("lookup", far=True)
     built = dict(Index.open(out).settings)
-    effort = tune_effort(out, TEXTS, encoder=far, target=0.98)
+    queries = {text: text for text in TEXTS}
+    effort = tune(out, queries, encoder=far, target=0.98)
     assert (effort["reached"], effort["query"], effort["queries"]) == (True, "query-lookup", 60)
     assert effort["search"]["ef"] > built["ef"]
     assert effort["before"]["search"] == built
@@ -179,12 +179,36 @@ def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path):
         )
         assert share == pytest.approx(effort["recall@10"], abs=1e-4)
     assert Searcher(Index.open(out), near).effort == built
-    assert tune_effort(out, TEXTS, encoder=near)["target"] == 0.9  # of the build
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
     add(out, more.folder, corpus=more.corpus, progress=False)
     compact(out, progress=False)
     assert Searcher(Index.open(out), far).effort == effort["search"]
     with pytest.raises(MarError, match="no queries"):
-        tune_effort(out, [], encoder=far)
+        tune(out, {}, encoder=far)
     with pytest.raises(MarError, match="nothing to tune"):
-        tune_effort(indexed(library, tmp_path / "exact", bm25=False), TEXTS, encoder=far)
+        tune(indexed(library, tmp_path / "exact", bm25=False), queries, encoder=far)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_the_weight_of_bm25_is_measured_with_queries_and_their_documents(library, tmp_path, far):
+    """Vectors in any direction leave the search to the words; perfect ones leave nothing to them."""
+    out = indexed(library, tmp_path / "index")
+    texts = [f"编号{number}。" for number in range(100, 100 + len(TEXTS))]
+    encoder = Encoder("4")
+    drawn = np.random.default_rng(5).standard_normal((len(TEXTS), 32)).astype(np.float32)
+    rows = drawn if far else library.vectors[100 : 100 + len(TEXTS)]
+    encoder.rows = dict(zip(texts, rows, strict=True))
+    queries = {f"q{place}": text for place, text in enumerate(texts)}
+    qrels = {f"q{place}": {f"d{100 + place}": 1} for place in range(len(texts))}
+    tuned = tune(out, queries, qrels=qrels, encoder=encoder)
+    scores = tuned["fusion"]
+    assert scores["queries"] == 30
+    assert scores["tuned"] >= max(scores["dense"], scores["equal"]) - 0.05
+    assert (tuned["words"] > 0) == far
+    searcher = Searcher(Index.open(out), encoder)
+    assert (searcher.words_weight, searcher.effort) == (tuned["words"], {})
+    hits = searcher.search(texts[:5], 1, hybrid=True)
+    if not far:
+        assert [[hit.id] for [hit] in hits] == [[f"d{100 + place}"] for place in range(5)]
+    with pytest.raises(MarError, match="relevant document"):
+        tune(out, queries, qrels={"q1": {"d1": 0}}, encoder=encoder)

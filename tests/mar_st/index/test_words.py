@@ -13,60 +13,60 @@ from mar_st.index.documents import write_documents
 from mar_st.index.flat import Mask
 from mar_st.index.words import SegmentWords, build_words, search_words
 from mar_st.text.bm25 import K1, B
-from mar_st.text.words import TOKENIZERS
+from mar_st.text.words import words as words_of
 from tests.mar_st.index.conftest import entry
 
 TEXTS = ["高血压怎么办", "儿科看感冒", "编号17 编号17", "没有的词xyz", ""]
 DOCUMENTS = [Entry(f"d{n}", entry(n)["title"], entry(n)["text"], {}) for n in range(600)]
 
 
-@pytest.fixture(scope="module", params=["jieba", "char-bigram"])
-def built(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("words")
     write_documents(folder, DOCUMENTS)
-    build_words(folder, request.param, progress=False)
-    return folder, request.param
+    build_words(folder, progress=False)
+    return folder
 
 
 def test_scores_are_those_of_bm25s(built):
-    folder, tokens = built
+    folder = built
     plain = bm25s.BM25(method="lucene", k1=K1, b=B)
-    plain.index([TOKENIZERS[tokens](one.document) for one in DOCUMENTS], show_progress=False)
+    plain.index([words_of(one.document) for one in DOCUMENTS], show_progress=False)
     for text in TEXTS:
-        (score,), (row,) = search_words([SegmentWords(folder, 600)], tokens, text, 600, [None])
-        known = plain.get_tokens_ids(TOKENIZERS[tokens](text))
+        (score,), (row,) = search_words([SegmentWords(folder, 600)], text, 600, [None])
+        known = plain.get_tokens_ids(words_of(text))
         expected = plain.get_scores_from_ids(known) if known else np.zeros(600)
         order = np.lexsort((np.arange(600), -expected))
         order = order[expected[order] > 0]
         np.testing.assert_allclose(score[: len(order)], expected[order], rtol=2e-5)
         assert set(row[row >= 0]) == set(order)
-        best = search_words([SegmentWords(folder, 600)], tokens, text, 7, [None])
+        best = search_words([SegmentWords(folder, 600)], text, 7, [None])
         np.testing.assert_array_equal(best[0][0], score[:7])
         np.testing.assert_array_equal(best[1][0], row[:7])
 
 
 def test_a_mask_leaves_scores_and_drops_rows(built):
-    folder, tokens = built
+    folder = built
     segment, mask = SegmentWords(folder, 600), Mask(np.arange(600) % 3 == 0)
     for text in TEXTS:
-        (scores,), (rows,) = search_words([segment], tokens, text, 600, [None])
-        (masked_scores,), (masked_rows,) = search_words([segment], tokens, text, 600, [mask])
+        (scores,), (rows,) = search_words([segment], text, 600, [None])
+        (masked_scores,), (masked_rows,) = search_words([segment], text, 600, [mask])
         wanted = (rows >= 0) & (rows % 3 == 0)
         np.testing.assert_array_equal(masked_rows[masked_rows >= 0], rows[wanted])
         np.testing.assert_array_equal(masked_scores[masked_rows >= 0], scores[wanted])
 
 
 def test_words_are_weighted_over_all_segments(built, tmp_path):
-    whole, tokens = built
-    mean = float(np.mean([len(TOKENIZERS[tokens](one.document)) for one in DOCUMENTS]))
+    whole = built
+    mean = float(np.mean([len(words_of(one.document)) for one in DOCUMENTS]))
     segments = []
     for name, part in (("a", DOCUMENTS[:500]), ("b", DOCUMENTS[500:])):
         write_documents(tmp_path / name, part)
-        build_words(tmp_path / name, tokens, mean_length=mean, progress=False)
+        build_words(tmp_path / name, mean_length=mean, progress=False)
         segments.append(SegmentWords(tmp_path / name, len(part)))
     for text in TEXTS:
-        expected = search_words([SegmentWords(whole, 600)], tokens, text, 600, [None])
-        found = search_words(segments, tokens, text, 600, [None, None])
+        expected = search_words([SegmentWords(whole, 600)], text, 600, [None])
+        found = search_words(segments, text, 600, [None, None])
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
         assert set(found[1][0]) == set(expected[1][0])
 
@@ -74,28 +74,28 @@ def test_words_are_weighted_over_all_segments(built, tmp_path):
 @pytest.mark.slow
 def test_several_processes_give_the_same_bytes(tmp_path, monkeypatch):
     write_documents(tmp_path, DOCUMENTS)
-    build_words(tmp_path, "char-bigram", progress=False)
+    build_words(tmp_path, progress=False)
     before = {path.name: path.read_bytes() for path in (tmp_path / "bm25").iterdir()}
     monkeypatch.setattr(words, "_CHUNK", 256)
     monkeypatch.setattr(words, "_MIN_PARALLEL", 100)
-    build_words(tmp_path, "char-bigram", progress=False)
+    build_words(tmp_path, progress=False)
     assert {path.name: path.read_bytes() for path in (tmp_path / "bm25").iterdir()} == before
 
 
 def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
-    folder, tokens = built
+    folder = built
     segments = [SegmentWords(folder, 600)]
     text = "高血压怎么办 儿科看感冒 编号17 "
-    known = list(dict.fromkeys(TOKENIZERS[tokens](text)))
+    known = list(dict.fromkeys(words_of(text)))
     monkeypatch.setattr(words, "MAX_QUERY_WORDS", len(known))
-    expected = search_words(segments, tokens, text, 50, [None])
-    found = search_words(segments, tokens, text + "湿疹哮喘失眠胃炎", 50, [None])
+    expected = search_words(segments, text, 50, [None])
+    found = search_words(segments, text + "湿疹哮喘失眠胃炎", 50, [None])
     np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_damaged_files_are_refused(tmp_path):
     write_documents(tmp_path, DOCUMENTS[:30])
-    build_words(tmp_path, "char-bigram", progress=False)
+    build_words(tmp_path, progress=False)
     (tmp_path / "bm25" / "rows.npy").write_bytes(b"PK\x03\x04" + bytes(200))
     with pytest.raises(MarError, match="damaged"):
         SegmentWords(tmp_path, 30)

@@ -86,7 +86,6 @@ def make_index(folder, documents=DOCUMENTS, prefix="d", titles=True):
         folder / "index",
         corpus=corpus,
         kind="exact",
-        tokens="char-bigram",
         progress=False,
     )
     return folder / "index"
