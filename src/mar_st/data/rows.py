@@ -408,7 +408,12 @@ def text_lines(path: Path) -> Iterator[tuple[int, str | MarError]]:
             try:
                 yield number, line.decode(encoding).removeprefix("\ufeff" if number == 1 else "")
             except UnicodeDecodeError as error:
-                yield number, MarError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line. Save it as UTF-8.")
+                yield (
+                    number,
+                    MarError(
+                        f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line. Save it as UTF-8."
+                    ),
+                )
 
 
 def _encoding(sample: bytes) -> str:

@@ -150,16 +150,17 @@ class FieldTypes:
         return {name: self._type(counts) for name, counts in sorted(self._counts.items())}
 
     def odd(self) -> list[str]:
-        """Return a line for each field with values of several types, which lists the odd ones with their ids."""
+        """Return a line for each field with values of several types, which lists the odd ones."""
         lines = []
         for name, kind in self.types().items():
+            total = self._counts[name].total()
             others = {other: count for other, count in self._counts[name].items() if other != kind}
             for other, count in others.items():
                 listed = ", ".join(f"{value!r} ({document})" for value, document in self._first[name, other])
                 more = ", ..." if count > _MAX_LISTED else ""
                 how = "comparisons skip them" if kind != "string" else "they are compared as texts"
                 lines.append(
-                    f"field {name!r} is of type {kind}, but {count:,} of its {self._counts[name].total():,} "
+                    f"field {name!r} is of type {kind}, but {count:,} of its {total:,} "
                     f"values are of type {other}; {how}: {listed}{more}"
                 )
         return lines

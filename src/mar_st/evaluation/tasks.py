@@ -19,8 +19,8 @@ from pydantic import Field
 from mar_st.data import locate, read_rows, texts_by_id
 from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
-from mar_st.files import parse_yaml
 from mar_st.evaluation.statistics import Scores
+from mar_st.files import parse_yaml
 from mar_st.options import Settings
 from mar_st.text.values import as_id, as_number, as_text
 

@@ -116,9 +116,7 @@ def fuse(
         return [Ranked(key, leg.score, found) for key, found in legs.items() for leg in found.values()]
     weights = {"bm25": words_weight}
     fused = [
-        Ranked(
-            key, sum(weights.get(name, 1.0) / (RRF + leg.rank) for name, leg in found.items()), found
-        )
+        Ranked(key, sum(weights.get(name, 1.0) / (RRF + leg.rank) for name, leg in found.items()), found)
         for key, found in legs.items()
     ]
     return sorted(fused, key=lambda document: -document.score)

@@ -222,9 +222,7 @@ def tune_fusion(
     from mar_st.index.runs import evaluate  # lazy: tqdm
     from mar_st.index.searcher import MIN_FUSION_DEPTH, fuse  # lazy: mar_st.online
 
-    places = [
-        place for place, name in enumerate(queries) if any(g > 0 for g in qrels.get(name, {}).values())
-    ]
+    places = [place for place, name in enumerate(queries) if any(g > 0 for g in qrels.get(name, {}).values())]
     if len(places) < 2:
         raise MarError("Two queries or more need a relevant document in the qrels.")
     names = [list(queries)[place] for place in places]
@@ -233,7 +231,9 @@ def tune_fusion(
 
     def score(weight: float, part: slice) -> float:
         run = {}
-        for name, *legs in list(zip(names, dense.keys, dense.scores, words.keys, words.scores, strict=True))[part]:
+        for name, *legs in list(zip(names, dense.keys, dense.scores, words.keys, words.scores, strict=True))[
+            part
+        ]:
             fused = fuse({"dense": (legs[0], legs[1]), "bm25": (legs[2], legs[3])}, weight)[:RECALL_DEPTH]
             ids = index.ids([document.key for document in fused])
             run[name] = {one: float(-rank) for rank, one in enumerate(ids)}

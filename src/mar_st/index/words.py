@@ -61,9 +61,7 @@ def build_words(folder: Path, *, mean_length: float | None = None, progress: boo
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
         tqdm(total=count, desc="bm25", unit="documents", disable=not progress) as bar,
     ):
-        chunks = (map if workers == 1 else pool.map)(
-            _counted, [folder] * len(starts), starts
-        )
+        chunks = (map if workers == 1 else pool.map)(_counted, [folder] * len(starts), starts)
         for start, (distinct, words, rows, occurrences, lengths) in zip(starts, chunks, strict=True):
             ids = np.array(
                 [vocabulary.setdefault(word, len(vocabulary)) for word in distinct], dtype=np.int32
@@ -86,9 +84,7 @@ def build_words(folder: Path, *, mean_length: float | None = None, progress: boo
     return mean
 
 
-def _counted(
-    folder: Path, start: int
-) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _counted(folder: Path, start: int) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Count the words of a chunk of documents.
 
     Returns:

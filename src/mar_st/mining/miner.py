@@ -15,7 +15,7 @@ from mar_st.data import Texts, Triples, data_digest, numbered, read_source, read
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_record, sha256, write_json, write_text
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
-from mar_st.mining.rules import REASONS, MinedQuery, Picked, Picker, Rules
+from mar_st.mining.rules import REASONS, Filters, MinedQuery, Picked, Picker, Rules
 from mar_st.options import validated
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Miner:
         """Search and choose for some queries; return the choice and the consistent positives of each."""
         questions = [self.questions[row] for row in rows]
         # Known positives and the query itself have no ranks, so search for as many more documents.
-        k = self.rules.top + max(len(question.known) for question in questions) + 1
+        k = self.rules.range_max + max(len(question.known) for question in questions) + 1
         found = [retriever.search(rows, k).documents for retriever in self.retrievers]
         lists = [
             [[int(d) for d in of_query[row] if d >= 0] for of_query in found] for row in range(len(rows))
@@ -209,7 +209,7 @@ class Miner:
         self, rows: range, questions: list[MinedQuery], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
         """Return the scores of each query's candidates and positives; none if no rule needs them."""
-        if not self.rules.uses_scores or not self.rules.num_negatives:
+        if self.rules.relative_margin is None or not self.rules.num_negatives:
             return [{} for _ in questions]
         needed = [
             np.array(sorted({*question.positives, *(d for ranked in own for d in ranked)}), dtype=np.int64)
@@ -233,8 +233,7 @@ class Miner:
                 counts["triples without a consistent positive"] += 1
                 continue
             known = {self.corpus[document] for document in self.questions[number].known}
-            keep = self.rules.keep_labelled
-            labelled = [text for text in triple.negatives if keep and text not in known]
+            labelled = [text for text in triple.negatives if text not in known]
             mined = [self.corpus[document] for document in (*picked[number].mined, *picked[number].filled)]
             negatives = tuple(dict.fromkeys([*labelled, *mined]))
             counts["labelled"] += len(labelled)
@@ -279,23 +278,24 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
     from mar_st.recipes.schema import Data  # lazy: a room above
 
     values = {
-        "name": "data", "path": settings.data, "form": settings.form, "limit": settings.limit,
+        "name": "data", "path": settings.data, "limit": settings.limit,
         "where": {column: [value] for column, value in settings.where.items()},
         "columns": settings.columns, "symmetric": settings.symmetric,
         "prompt": "", "instruction": "{instruction}",
     }  # fmt: skip
-    source = read_source(validated(Data, values, "the data"), settings.seed)
+    rules = Rules(**{name: getattr(settings, name) for name in Filters.model_fields})
+    source = read_source(validated(Data, values, "the data"), rules.seed)
     say(f"data: {source.summary()}")
     corpus = None if settings.corpus is None else list(read_texts(settings.corpus, table="corpus"))
     miner = Miner(
         [_retriever(name, settings) for name in dict.fromkeys(settings.models)],
         source.triples,
         corpus,
-        rules=Rules(**{name: getattr(settings, name) for name in Rules.model_fields}),
+        rules=rules,
         scorer=None if settings.teacher is None else _scorer(settings.teacher, settings),
         symmetric=settings.symmetric,
     )
-    recorded = settings.model_dump(mode="json", exclude={"out", "store", "batch_size", "data", "corpus"})
+    recorded = settings.model_dump(mode="json", exclude={"out", "data", "corpus"})
     recorded |= {
         "data": data_digest(source.entry),
         "corpus": corpus and hashlib.sha256("\0".join(corpus).encode()).hexdigest(),
@@ -328,6 +328,8 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
 
 
 def _retriever(name: str, settings: MineSettings) -> Retriever:
+    import torch  # lazy: torch
+
     from mar_st.teachers import store_root  # lazy: sentence_transformers
 
     kind, _, tokens = name.partition(":")
@@ -335,17 +337,16 @@ def _retriever(name: str, settings: MineSettings) -> Retriever:
         return BM25(tokens or "char-bigram")
     return Dense.open(
         name,
-        settings.store or store_root(settings.out),
+        store_root(settings.out),
         prompt=settings.prompt,
         symmetric=settings.symmetric,
-        autocast=settings.dtype == "bfloat16",
-        batch_size=settings.batch_size,
+        autocast=torch.cuda.is_available(),
     )
 
 
 def _scorer(name: str, settings: MineSettings) -> Scorer:
     if name.startswith("cross:"):
-        return CrossScorer(name.removeprefix("cross:"), batch_size=settings.batch_size)
+        return CrossScorer(name.removeprefix("cross:"))
     return _retriever(name, settings)
 
 

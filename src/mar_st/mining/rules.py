@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -32,89 +32,70 @@ REASONS = (
     "the query itself",
     "labelled negative",
     "before the window",
-    "after the window",
     "within the margin",
-    "within the relative margin",
     "near-duplicate",
     "not needed",
 )
 
 
-class Rules(Settings):
-    """Rules by which a candidate becomes a hard negative, named as in `mine_hard_negatives`.
+class Filters(Settings):
+    """Filters of candidates, named as in `mine_hard_negatives` of sentence-transformers.
 
     Ranks count from 1, over the documents that are neither a known positive of the query nor the query
     itself. A candidate that any retriever ranks among the first `range_min` is dropped because it may answer
     the query. A `relative_margin` of 0.05 is `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section
-    4). The consistency filter of BMRetriever takes 3. A query's draws depend only on the seed and its text.
+    4). The consistency filter of BMRetriever takes 3.
     """
 
     num_negatives: int = Field(
         7, ge=0, description="Number of negatives per query, besides labelled ones; 0 only filters the pairs."
     )
-    top: int = Field(100, ge=1, description="Number of candidates per query and retriever.")
     range_min: int = Field(0, ge=0, description="Number of best-ranked candidates to skip.")
-    range_max: int | None = Field(None, ge=1, description="Last rank to sample from; default: --top.")
-    absolute_margin: float | None = Field(
-        None,
-        allow_inf_nan=False,
-        description="Minimum distance of a negative's score below the lowest positive's; default: none.",
-    )
+    range_max: int = Field(100, ge=1, description="Last rank to sample from, for each --model.")
     relative_margin: float | None = Field(
         None,
         allow_inf_nan=False,
-        description="The same distance as a share of the positive's score (NV-Retriever: 0.05).",
-    )
-    near_duplicate: float | None = Field(
-        0.8,
-        ge=0,
-        le=1,
-        description="Drop candidates with at least this 3-gram similarity (Jaccard) to the query or a "
-        "positive; 0: keep them.",
-    )
-    sampling_strategy: Literal["random", "top"] = Field(
-        "random", description="How to sample from the remaining candidates."
-    )
-    fill: bool = Field(True, description="Fill up with random documents if too few candidates remain.")
-    keep_labelled: bool = Field(
-        True, description="Keep the data's own negatives before the mined ones; else they are candidates."
+        description="Minimum distance of a negative's score below the lowest positive's, as a share of that "
+        "(NV-Retriever: 0.05); default: none.",
     )
     consistent: int | None = Field(
         None,
         ge=1,
-        description="Keep only pairs whose positive is in the top K of the first retriever; default: all.",
+        description="Keep only pairs whose positive is in the top K of the first --model; default: all.",
     )
-    seed: int = Field(42, description="Random seed.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        first, last = self.ranks
-        if not first <= last <= self.top:
-            raise ValueError(f"expected range_min < range_max <= top; got {first - 1}, {last} and {self.top}")
-        if last - first + 1 < self.num_negatives:
+        ranks = self.range_max - self.range_min
+        if ranks < max(self.num_negatives, 1):
             raise ValueError(
-                f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
+                f"range_min {self.range_min} and range_max {self.range_max} leave {max(ranks, 0)} ranks; "
                 f"num_negatives is {self.num_negatives}. Lower it, or widen the range"
             )
-        if (self.consistent or 0) > self.top:
-            raise ValueError(f"consistent must be a rank from 1 to top ({self.top})")
+        if (self.consistent or 0) > self.range_max:
+            raise ValueError(f"consistent must be a rank from 1 to range_max ({self.range_max})")
         if not self.num_negatives and self.consistent is None:
             raise ValueError("nothing to do: num_negatives is 0, and consistent is not set. Give one of them")
         return self
 
-    @property
-    def ranks(self) -> tuple[int, int]:
-        """Return the first and last rank that is used."""
-        return self.range_min + 1, self.range_max or self.top
 
-    @property
-    def uses_scores(self) -> bool:
-        """Return True if a filter uses scores."""
-        return self.absolute_margin is not None or self.relative_margin is not None
+class Rules(Filters):
+    """Rules by which a candidate becomes a hard negative; a query's draws depend only on seed and text.
+
+    Attributes:
+        near_duplicate: Drop candidates with at least this 3-gram similarity (Jaccard) to the query or a
+            positive; `None`: keep them.
+        fill: Fill up with random documents if too few candidates remain.
+        seed: Random seed.
+    """
+
+    near_duplicate: float | None = Field(0.8, gt=0, le=1)
+    fill: bool = True
+    seed: int = 42
 
 
-class MineSettings(Rules):
-    """Settings of `mar mine`: the rules, the data, and the models that search them."""
+class MineSettings(Filters):
+    """Settings of `mar mine`: the filters, the data, and the models that search them."""
 
     data: Annotated[str, Argument()] = Field(
         description="Training data: file, folder, or package: or hub: name, as 'path' in a recipe."
@@ -128,13 +109,10 @@ class MineSettings(Rules):
     )
     teacher: str | None = Field(
         None,
-        description="Model whose scores the margins apply to, or cross:NAME (a cross-encoder); default: the "
+        description="Model whose scores the margin applies to, or cross:NAME (a cross-encoder); default: the "
         "first --model.",
     )
     corpus: Path | None = Field(None, description="Corpus to search; default: the documents of the data.")
-    form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli"] = Field(
-        "auto", description="Form of the data."
-    )
     columns: Annotated[dict[str, str], Switch("--column")] = Field(
         {}, description="Rename a column, as OURS=THEIRS, e.g. query=title; may be repeated."
     )
@@ -149,13 +127,6 @@ class MineSettings(Rules):
     )
     prompt: str | None = Field(
         None, description="Prompt that dense models put before queries; default: their own."
-    )
-    store: Path | None = Field(
-        None, description="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."
-    )
-    batch_size: int = Field(64, ge=1, description="Number of texts per forward pass.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Dtype that models compute in; bfloat16 uses autocast."
     )
 
 
@@ -245,16 +216,16 @@ class Picker:
             dropped: Receives the candidates and the reasons, see `REASONS`.
         """
         rules = self.rules
-        # A list is as long as the query with the most positives in its block needs: drop ranks beyond `top`.
+        # A list is as long as the query with the most positives in its block needs: drop ranks beyond.
         ranks = [
-            {document: rank for document, rank in question.ranks(ranked).items() if rank <= rules.top}
+            {document: rank for document, rank in question.ranks(ranked).items() if rank <= rules.range_max}
             for ranked in lists
         ]
         known = {d for ranked in lists for d in ranked if d in question.known or d == question.own}
         candidates = known.union(*ranks)
         dropped["candidates"] += len(candidates)
         # A query without a positive has no margin to keep.
-        positives = question.positives if rules.uses_scores else ()
+        positives = question.positives if rules.relative_margin is not None else ()
         lowest = min((scores[document] for document in positives), default=float("inf"))
         selected = []
         for document in sorted(candidates, key=lambda d: (-_fused(d, ranks), d)):
@@ -266,10 +237,8 @@ class Picker:
         rng = random.Random(f"{rules.seed}\0{question.text}")
         if len(selected) > rules.num_negatives:
             dropped["not needed"] += len(selected) - rules.num_negatives
-            if rules.sampling_strategy == "random":
-                places = sorted(rng.sample(range(len(selected)), rules.num_negatives))
-                selected = [selected[place] for place in places]
-            selected = selected[: rules.num_negatives]
+            places = sorted(rng.sample(range(len(selected)), rules.num_negatives))
+            selected = [selected[place] for place in places]
         excluded = candidates | question.labelled
         missing = rules.num_negatives - len(selected) if rules.fill else 0
         return Picked(selected, self._fill(question, excluded, missing, rng))
@@ -288,21 +257,14 @@ class Picker:
             return "known positive"
         if document == question.own:
             return "the query itself"
-        if rules.keep_labelled and document in question.labelled:
+        if document in question.labelled:
             return "labelled negative"
-        places = [by_document[document] for by_document in ranks if document in by_document]
-        first, last = rules.ranks
-        if min(places) < first:
+        if min(of_list[document] for of_list in ranks if document in of_list) <= rules.range_min:
             return "before the window"
-        if min(places) > last:
-            return "after the window"
-        if rules.uses_scores:
-            score = scores[document]
-            if rules.absolute_margin is not None and score > lowest - rules.absolute_margin:
-                return "within the margin"
-            # The absolute value: with a negative score, the bound would be above the lowest positive.
-            if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):
-                return "within the relative margin"
+        # The absolute value: with a negative score, the bound would be above the lowest positive.
+        margin = rules.relative_margin
+        if margin is not None and scores[document] > lowest - margin * abs(lowest):
+            return "within the margin"
         return "near-duplicate" if self._is_near(question, document) else None
 
     def _is_near(self, question: MinedQuery, document: int) -> bool:

@@ -61,7 +61,7 @@ def shrink(recipe: Recipe) -> Recipe:
             names = [e.name for e in recipe.data_of(stage) if forms[e.name] in ("auto", "triples")]
             small |= {"data": names} if names else {"mine": None}
     if recipe.evaluation is not None:
-        content["evaluation"] |= {"path": RETRIEVAL_DATA, "tasks": None, "split": "test"}
+        content["evaluation"] |= {"path": RETRIEVAL_DATA, "split": "test"}
     return Recipe.model_validate(content)
 
 

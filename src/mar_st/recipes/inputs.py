@@ -188,19 +188,12 @@ class Data(Strict):
 
 
 class Evaluation(Strict):
-    """Scores while a stage trains: on a development set, or on tasks of mteb."""
+    """Scores on a development set while a stage trains."""
 
-    path: str | None = Field(default=None, description="development set: folder in the Hub layout")
-    tasks: tuple[str, ...] | None = Field(default=None, min_length=1, description="names of mteb tasks")
+    path: str = Field(description="development set: folder in the Hub layout, or package: name")
     split: str = Field(default="test", description="split of the development set in 'path'")
     every: int = Field(default=500, gt=0, description="optimiser steps between two evaluations")
     metric: str = Field(default="ndcg@10", description="metric on the development set in 'path'")
     keep: Literal["last", "best"] = Field(
         default="last", description="weights that a stage leaves: the last, or those with the best score"
     )
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if (self.path is None) == (self.tasks is None):
-            raise ValueError("give either 'path' (a development set) or 'tasks' (names of mteb tasks)")
-        return self

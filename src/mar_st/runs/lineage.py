@@ -79,8 +79,7 @@ def _stage(
     }
     if recipe.evaluation is not None and recipe.evaluation.keep == "best":
         content["evaluation"] = recipe.evaluation.model_dump(mode="json", exclude={"path"})
-        if recipe.evaluation.path is not None:
-            content["evaluation"]["content"] = data_digest(recipe.evaluation.path)
+        content["evaluation"]["content"] = data_digest(recipe.evaluation.path)
     if getattr(stage, "kl_weight", 0.0) and getattr(stage, "teacher_source", None):
         content["teacher"] = model_digest(stage.teacher_source)  # type: ignore[union-attr,arg-type]
     for side in used_sides(stage):

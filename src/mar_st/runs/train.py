@@ -15,10 +15,9 @@ from transformers import set_seed
 from transformers.integrations import get_reporting_integration_callbacks  # type: ignore[attr-defined]
 from transformers.utils import logging
 
-from mar_st.data import Source, Triples, data_digest, read_source
+from mar_st.data import Source, Triples, data_digest, locate, read_source
 from mar_st.data.columns import check_negatives
 from mar_st.errors import MarError
-from mar_st.evaluation.evaluators import check_evaluation
 from mar_st.files import (
     locked,
     need_packages,
@@ -197,7 +196,7 @@ class RecipeRun:
         if marker.exists() and (read_record(marker) or {}).get("name") != recipe.name:
             raise MarError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         if recipe.evaluation is not None:
-            check_evaluation(recipe.evaluation)
+            locate(recipe.evaluation.path)
         self.sources = [read(entry, recipe.seed) for entry in recipe.data]
         self.digests = stage_digests(recipe, {s.entry.name: data_digest(s.entry) for s in self.sources})
         todo = [stage for index, stage in enumerate(recipe.stages[: last + 1]) if not self.finished(index)]
@@ -345,7 +344,6 @@ class RecipeRun:
             source.triples,
             rules=Rules(
                 num_negatives=stage.negatives or 0,
-                top=options.range_max,
                 range_max=options.range_max,
                 relative_margin=options.relative_margin,
                 seed=settings.seed,

@@ -42,7 +42,7 @@ def pairs(tmp_path):
 def test_mine_writes_triples_that_train(command, pairs, tmp_path):
     out = tmp_path / "mined"
     code, text, _ = command(
-        "mine", pairs, out, "--model", "bm25", "--top", 20, "--range-min", 1, "--num-negatives", 4
+        "mine", pairs, out, "--model", "bm25", "--range-max", 20, "--range-min", 1, "--num-negatives", 4
     )
     assert code == 0
     assert "24  triples written" in text
@@ -66,21 +66,21 @@ def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     mar.save_pretrained(str(tmp_path / "mar"))
     arguments = (
         "mine", pairs, tmp_path / "mined", "--model", tmp_path / "mar", "--model", "bm25", "--teacher",
-        tmp_path / "mar", "--relative-margin", "0.05", "--top", 10, "--num-negatives", 2,
-        "--where", "source=s1", "--store", tmp_path / "store", "--json",
+        tmp_path / "mar", "--relative-margin", "0.05", "--range-max", 10, "--num-negatives", 2,
+        "--where", "source=s1", "--json",
     )  # fmt: skip
     code, text, err = command(*arguments)
     manifest = json.loads(text)
     assert (code, manifest["counts"]["triples read"]) == (0, 12)
     assert manifest["settings"]["where"] == {"source": "s1"}
-    assert any((tmp_path / "store").rglob("teacher.json"))
+    assert any((tmp_path / "teacher-store").rglob("teacher.json"))
     assert "mining: 12 queries" in err
     before = (tmp_path / "mined" / "triples.jsonl").stat()
     code, text, err = command(*arguments)
     assert (code, json.loads(text)) == (0, manifest)
     assert "finished before, kept" in err
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
-    code, _, err = command(*arguments, "--seed", 7)
+    code, _, err = command(*arguments, "--symmetric")
     assert code == 2
     assert "was not mined from these data with these settings" in err
 
@@ -91,7 +91,7 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     rows = [{"_id": str(i), "title": "头疼", "text": f"头疼怎么办第{i}条"} for i in range(5)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "mined"
-    options = ("--num-negatives", 2, "--sampling-strategy", "top", "--json")
+    options = ("--num-negatives", 4, "--range-max", 4, "--json")
     code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, *options)
     assert code == 0
     assert json.loads(text)["counts"]["documents"] == 24 + 5
@@ -101,10 +101,9 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--range-min", "9", "--range-max", "5"), "range_min < range_max"),
+        (("--range-min", "9", "--range-max", "5"), "range_min 9 and range_max 5"),
         (("--where", "source"), "expected KEY=VALUE"),
         (("--column", "questoin=query"), "'columns' names 'questoin', which no form reads"),
-        (("--form", "texts"), "form"),
         (("--num-negatives", "0"), "nothing to do"),
     ],
 )

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.evaluation.evaluators import check_evaluation, evaluator_of
+from mar_st.evaluation.evaluators import evaluator_of
 from mar_st.recipes.schema import Evaluation
 
 
@@ -49,41 +48,3 @@ def test_training_mode_is_kept(mar, folder):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(MarError, match="nothing-here"):
         evaluator_of(Evaluation(path=str(tmp_path / "nothing-here")))
-
-
-@pytest.mark.thorough
-def test_mteb_tasks_are_scored_as_mteb_scores_them(mar):
-    mteb = pytest.importorskip("mteb")
-    evaluator = evaluator_of(Evaluation(tasks=("MedTEBSTS",)))
-    mar.train()
-    prompts = dict(mar.prompts)
-    scores = evaluator(mar)
-    assert mar.training
-    assert mar.prompts == prompts
-    with pytest.raises(ValueError, match="task="):  # no default route was left behind
-        mar.encode(["头疼"])
-    for router in mar.children():
-        router.default_route = "query"
-    expected = mteb.evaluate(mar.eval(), mteb.get_tasks(tasks=["MedTEBSTS"]), cache=None, co2_tracker=False)
-    assert scores == {
-        name: pytest.approx(expected[0].get_score()) for name in ("mteb_mean", "mteb_MedTEBSTS")
-    }
-    assert evaluator.primary_metric in scores
-
-
-def test_a_task_that_mteb_lacks_is_named():
-    pytest.importorskip("mteb")
-    with pytest.raises(MarError, match=r"no such task.*MedTEBSTSS"):
-        check_evaluation(Evaluation(tasks=("MedTEBSTSS",)))
-
-
-def test_without_mteb_tasks_say_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mteb", None)
-    with pytest.raises(MarError, match="pip install mteb"):
-        check_evaluation(Evaluation(tasks=("MedTEBSTS",)))
-
-
-@pytest.mark.parametrize("fields", [{}, {"path": "dev", "tasks": ["MedTEBSTS"]}])
-def test_exactly_one_of_path_and_tasks_is_required(fields):
-    with pytest.raises(ValueError, match="either"):
-        Evaluation(**fields)

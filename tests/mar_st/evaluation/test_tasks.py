@@ -53,6 +53,19 @@ def test_other_metrics_match_their_definitions(model, make_folder, metric):
     assert all(0 <= value <= 1 for value in values)
 
 
+def test_a_query_that_is_a_document_leaves_its_own_ranking_if_the_card_says_so(model, make_folder):
+    folder = make_folder("Retrieval")
+    data = load_task(Task(name="faq", path=str(folder)))
+    query = next(iter(data.queries))
+    with (folder / "corpus.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({"_id": query, "title": "", "text": data.queries[query]}) + "\n")
+    own = load_task(Task(name="faq", path=str(folder)))
+    (folder / "README.md").write_text("---\nmedteb: {ignore_identical_ids: true}\n---\n", encoding="utf-8")
+    ignored = load_task(Task(name="faq", path=str(folder)))
+    assert ignored.digest != own.digest
+    assert score(model, ignored)[0] == score(model, data)[0] > score(model, own)[0]
+
+
 def test_reranking_ranks_its_candidates_alone(model, make_folder):
     folder = make_folder("Reranking")
     whole = score(model, load_task(Task(name="rerank", path=str(folder))))

@@ -34,12 +34,13 @@ def _naive(triples, documents, table, rules):
         ranked = sorted(documents, key=lambda text: (-table.value(query, text), documents.index(text)))
         others = [text for text in ranked if text not in positives]
         lowest = min(table.value(query, text) for text in positives)
-        first, last = rules.ranks
+        first, last = rules.range_min + 1, rules.range_max
         kept = []
         for rank, text in enumerate(others, 1):
             score = table.value(query, text)
             ok = first <= rank <= last and text not in labelled[query]
-            ok = ok and (rules.absolute_margin is None or score <= lowest - rules.absolute_margin)
+            margin = rules.relative_margin
+            ok = ok and (margin is None or score <= lowest - margin * abs(lowest))
             for other in (*positives, query):
                 jaccard = len(grams(text) & grams(other)) / len(grams(text) | grams(other))
                 ok = ok and (rules.near_duplicate is None or jaccard < rules.near_duplicate)
@@ -54,19 +55,20 @@ def _naive(triples, documents, table, rules):
     "rules",
     [
         {},
-        {"range_min": 2, "range_max": 12, "num_negatives": 5},
-        {"absolute_margin": -4.0, "near_duplicate": 0.05},
-        {"absolute_margin": -3.0, "range_min": 1, "range_max": 20},
+        {"range_min": 2, "range_max": 12, "num_negatives": 10},
+        {"relative_margin": 0.1, "near_duplicate": 0.05},
+        {"relative_margin": -0.5, "range_min": 1, "range_max": 20, "num_negatives": 19},
     ],
 )
 def test_mining_equals_a_full_sort_and_plain_filters(triples, documents, table, rules):
     reasons = {
-        "absolute_margin": "within the margin",
+        "relative_margin": "within the margin",
         "near_duplicate": "near-duplicate",
         "range_min": "before the window",
     }
     expected_reasons = [reasons[name] for name in rules if name in reasons]
-    rules = Rules(sampling_strategy="top", fill=False, top=30, **rules)
+    # With as many negatives as there are ranks, nothing is drawn.
+    rules = Rules(**{"num_negatives": 30, "range_max": 30, **rules}, fill=False)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     expected = _naive(triples, documents, table, rules)
     assert sum(map(len, expected.values())) > 20
@@ -82,12 +84,9 @@ def test_mining_equals_a_full_sort_and_plain_filters(triples, documents, table, 
     assert all(candidates[reason] > 0 for reason in expected_reasons)
 
 
-@pytest.mark.parametrize("choose", ["random", "top"])
 @pytest.mark.parametrize("fill", [True, False])
-def test_a_positive_is_never_mined_as_a_negative(triples, documents, table, choose, fill):
-    rules = Rules(
-        sampling_strategy=choose, fill=fill, num_negatives=7, absolute_margin=-100.0, near_duplicate=None
-    )
+def test_a_positive_is_never_mined_as_a_negative(triples, documents, table, fill):
+    rules = Rules(fill=fill, num_negatives=7, relative_margin=-100.0, near_duplicate=None)
     mined = mine([table, BM25()], triples, documents, rules=rules, show_progress=False)
     known = _known(triples)
     assert all(not set(t.negatives) & known[t.query] for t in mined.triples)
@@ -103,7 +102,7 @@ def test_paraphrases_are_positives_both_ways(table):
         Triple("乙乙乙乙", ("丙丙丙丙",)),
         Triple("丁丁丁丁", ("戊戊戊戊",)),
     ]
-    rules = Rules(num_negatives=6, sampling_strategy="top", fill=False, top=10)
+    rules = Rules(num_negatives=6, fill=False, range_max=10)
     mined = mine([table], rows, rules=rules, symmetric=True, show_progress=False)
     negatives = {t.query: set(t.negatives) for t in mined.triples}
     assert negatives["乙乙乙乙"] == {"丁丁丁丁", "戊戊戊戊"}  # neither 甲 nor 丙, nor itself
@@ -112,7 +111,7 @@ def test_paraphrases_are_positives_both_ways(table):
 
 def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
     def call(rows, seed=1):
-        rules = Rules(num_negatives=4, seed=seed, range_min=1, range_max=30, keep_labelled=False)
+        rules = Rules(num_negatives=4, seed=seed, range_min=1, range_max=30)
         mined = mine([Table()], rows, documents, rules=rules, show_progress=False)
         return {triple.query: triple.negatives for triple in mined.triples}
 
@@ -124,13 +123,13 @@ def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
 
 
 def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
-    rules = Rules(num_negatives=5, absolute_margin=9.0, top=20)
+    rules = Rules(num_negatives=5, relative_margin=2.0, range_max=20)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     bare = mine(
         [table],
         triples,
         documents,
-        rules=Rules(num_negatives=5, absolute_margin=9.0, top=20, fill=False),
+        rules=Rules(num_negatives=5, relative_margin=2.0, range_max=20, fill=False),
         show_progress=False,
     )
     assert mined.counts["random negatives"] > 0
@@ -143,13 +142,14 @@ def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
 
 def test_the_teacher_scores_for_the_margin(triples, documents, table):
     teacher = Table("teacher")
-    rules = Rules(sampling_strategy="top", fill=False, absolute_margin=0.5, keep_labelled=False)
+    rules = Rules(fill=False, relative_margin=0.1)
     mined = mine([table], triples, documents, rules=rules, scorer=teacher, show_progress=False)
     known, checked = _known(triples), 0
+    labelled = {text for triple in triples for text in triple.negatives}
     for triple in mined.triples:
         lowest = min(teacher.value(triple.query, text) for text in known[triple.query])
-        for text in triple.negatives:
-            assert teacher.value(triple.query, text) <= lowest - 0.5
+        for text in set(triple.negatives) - labelled:
+            assert teacher.value(triple.query, text) <= lowest - 0.1 * abs(lowest)
             checked += 1
     assert checked > 20
     assert mined.triples != mine([table], triples, documents, rules=rules, show_progress=False).triples

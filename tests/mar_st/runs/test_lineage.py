@@ -91,7 +91,7 @@ BOTH = ["align", "joint"]
         (["data.triples.expected_rows=7"], []),
         (["evaluation={path: somewhere}"], []),
         # what decides which weights a stage leaves
-        (["evaluation={tasks: [MedTEBSTS], keep: best}"], [*QUERY, *DOCUMENT, *BOTH]),
+        (["evaluation={path: 'package:medteb_mteb/MedTEBSTS', keep: best}"], [*QUERY, *DOCUMENT, *BOTH]),
         # how an entry is used
         (["data.triples.weight=2"], ["query-init", *DOCUMENT, *BOTH]),
         (["data.triples.negatives=3"], ["query-init", *DOCUMENT, *BOTH]),

@@ -56,7 +56,7 @@ def test_a_stage_trains_on_the_negatives_that_mar_mine_finds(mining_recipe, tmp_
     mining = mining_recipe()
     before = train(mining, tmp_path / "run", until="first", say=silent)
     source = read_source(mining.data[0], mining.seed)
-    rules = Rules(num_negatives=2, top=20, range_max=20, seed=mining.seed)
+    rules = Rules(num_negatives=2, range_max=20, seed=mining.seed)
     teacher = encoder_teacher(open_model(before), TeacherStore(tmp_path / "store"), mining.data[0])
     found = mine([Dense(teacher)], source.triples, rules=rules)
     assert all(triple.negatives for triple in found.triples)

@@ -57,7 +57,13 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     from mar_st.mining.miner import Miner  # lazy: torch, which is not needed to refuse rows
     from mar_st.mining.rules import Rules  # lazy: torch
 
-    rules = Rules(num_negatives=settings.negatives, top=TOP, fill=False, consistent=settings.depth, seed=SEED)
+    rules = Rules(
+        num_negatives=settings.negatives,
+        range_max=TOP,
+        fill=False,
+        consistent=settings.depth,
+        seed=SEED,
+    )
     miner = Miner([open_retriever(settings.retriever, settings)], triples, corpus, rules=rules)
     found = miner.run(show_progress=sys.stderr.isatty()).triples
     kept = {(one.query, text) for one in found for text in one.positives}
