@@ -102,7 +102,7 @@ def row_files(source: str | Path, table: str = "") -> list[Path]:
     """
     if str(source).startswith(HUB):
         return []
-    path = locate(source)
+    path = regular(locate(source))
     if path.is_file():
         if _suffix(path) not in (*ROW_SUFFIXES, TEXT_SUFFIX):
             raise MarError(f"{path} is none of {', '.join(ROW_SUFFIXES)} (also .gz).")

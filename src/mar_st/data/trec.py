@@ -76,16 +76,24 @@ def _write_lines(path: Path, lines: list[tuple[str, ...]]) -> None:
     write_text(path, "".join(" ".join(line) + "\n" for line in lines))
 
 
-def read_qrels(source: str | Path, table: str = "") -> Qrels:
+def read_qrels(
+    source: str | Path,
+    table: str = "",
+    *,
+    queries: Container[str] | None = None,
+    documents: Container[str] | None = None,
+) -> Qrels:
     """Return the grades by query and document.
 
     Args:
         source: A table with the columns `query-id`, `corpus-id` and `score`, as `read_rows` reads it; or a
             file in TREC's format, with any suffix that is not one of a table.
         table: Name of the table in a folder.
+        queries: Known query ids; others are refused. Default: all are accepted.
+        documents: Known document ids; others are refused. Default: all are accepted.
 
     Raises:
-        MarError: The file is missing, a row is not a grade, or a pair has two grades.
+        MarError: The file is missing, a row is not a grade, an id is unknown, or a pair has two grades.
     """
     qrels: Qrels = {}
 
@@ -95,6 +103,9 @@ def read_qrels(source: str | Path, table: str = "") -> Qrels:
         if query is None or document is None or grade is None:
             shown = ", ".join(f"{name} {value!r}" for name, value in row.values.items())[:200]
             raise MarError(f"needs 'query-id', 'corpus-id' and 'score', a whole number; has {shown}.")
+        for what, name, known in (("query", query, queries), ("document", document, documents)):
+            if known is not None and name not in known:
+                raise MarError(f"there is no {what} {name!r}.")
         if document in qrels.setdefault(query, {}):
             raise MarError(f"the document {document!r} is judged twice for the query {query!r}.")
         qrels[query][document] = grade

@@ -181,11 +181,7 @@ def _type(folder: Path, task: Task) -> TaskType:
 def _read_retrieval(folder: Path, split: str, kind: TaskType) -> dict[str, Any]:
     """Read `corpus`, `queries`, `qrels/SPLIT`; for reranking `top_ranked`, to which the corpus is cut."""
     corpus, queries = texts_by_id(folder, "corpus"), texts_by_id(folder, "queries")
-    judged = read_qrels(folder / "qrels", split)
-    for query, grades in judged.items():
-        for name, what, names in ((query, "query", queries), *((d, "document", corpus) for d in grades)):
-            if name not in names:
-                raise MarError(f"{folder / 'qrels'}, {split}: there is no {what} {name!r}.")
+    judged = read_qrels(folder / "qrels", split, queries=queries, documents=corpus)
     # Queries without a positive cannot be scored; mteb leaves them out as well.
     relevant = {query: {d: grade for d, grade in row.items() if grade > 0} for query, row in judged.items()}
     qrels = {query: row for query, row in relevant.items() if row}
