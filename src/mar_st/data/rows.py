@@ -1,15 +1,17 @@
 """The reader of rows: JSONL, JSON arrays, CSV, TSV, Parquet, saved `datasets`, the Hub, lines of text.
 
 Only the current row is in memory (a JSON array is read as a whole). Text is UTF-8, with or without a byte
-order mark, or GB18030, which is detected; `.gz` files are read too. CSV and TSV have the quoting rules of
-CSV; a cell whose quotes do not follow them is taken as it is. Commas or tabs, whichever the header has,
-separate the cells.
+order mark, GB18030, which is detected, or UTF-16 with its mark; `.gz` files are read too. CSV and TSV have
+the quoting rules of CSV; a cell whose quotes do not follow them is taken as it is. Commas or tabs, whichever
+the header has, separate the cells.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
+import io
 import json
 import math
 import zlib
@@ -404,6 +406,12 @@ def text_lines(path: Path) -> Iterator[tuple[int, str | MarError]]:
     with _opened(path) as stream:
         encoding = _encoding(stream.read(SAMPLE_BYTES))
         stream.seek(0)
+        if encoding == "utf-16":  # Excel's "Unicode text"; its line breaks are two bytes
+            try:
+                yield from enumerate(io.TextIOWrapper(stream, encoding, newline="\n"), 1)
+            except UnicodeDecodeError:
+                yield 1, MarError(f"{path}: not UTF-16, as its first bytes say. Save it as UTF-8.")
+            return
         for number, line in enumerate(stream, 1):
             try:
                 yield number, line.decode(encoding).removeprefix("\ufeff" if number == 1 else "")
@@ -417,7 +425,9 @@ def text_lines(path: Path) -> Iterator[tuple[int, str | MarError]]:
 
 
 def _encoding(sample: bytes) -> str:
-    """Return `gb18030` if no line beyond ASCII is UTF-8 and all are GB18030, else `utf-8`."""
+    """Return `gb18030` if no line beyond ASCII is UTF-8 and all are GB18030, else what its mark says."""
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
     lines = sample.split(b"\n")
     whole = lines[:-1] if len(sample) == SAMPLE_BYTES else lines
     beyond = [line for line in whole if not line.isascii()]

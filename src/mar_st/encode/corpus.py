@@ -132,6 +132,7 @@ class FieldTypes:
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[FieldType]] = {}
+        self._written = Counter[str]()
         self._first: dict[tuple[str, FieldType], list[tuple[Scalar, str]]] = {}
 
     def add(self, entry: Entry) -> None:
@@ -140,6 +141,7 @@ class FieldTypes:
             if value == "":
                 continue
             kind = type_of(value)
+            self._written[name] += kind == "string" and _CELL_NUMBER.fullmatch(str(value)) is not None
             self._counts.setdefault(name, Counter())[kind] += 1
             first = self._first.setdefault((name, kind), [])
             if len(first) < _MAX_LISTED:
@@ -154,6 +156,11 @@ class FieldTypes:
         lines = []
         for name, kind in self.types().items():
             total = self._counts[name].total()
+            if kind == "string" and self._written[name] > NUMBER_SHARE * total:
+                lines.append(
+                    f"field {name!r} holds numbers written as texts and is compared as texts; to compare it as "
+                    "numbers, write them without quotes"
+                )
             others = {other: count for other, count in self._counts[name].items() if other != kind}
             for other, count in others.items():
                 listed = ", ".join(f"{value!r} ({document})" for value, document in self._first[name, other])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mar_st.errors import MarError
-from mar_st.files import YamlError, parse_yaml
+from mar_st.files import YamlError, parse_yaml, regular
 from mar_st.options import validated
 from mar_st.recipes.schema import STAGE_RANKS, Recipe
 
@@ -72,7 +72,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         MarError: The file is not valid YAML, or holds something else.
     """
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(regular(path).read_text(encoding="utf-8"))
     except (YamlError, UnicodeDecodeError) as error:
         raise MarError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):

@@ -32,10 +32,13 @@ def writable(text: str) -> str:
 def as_id(value: Any) -> str | None:
     """Return the id as text, or None if it is not usable as an id.
 
-    Whole numbers are written out; so are `1.0` and the like, which pandas makes of a column with gaps.
+    Whole numbers are written out; so are `1.0` and the like, which pandas makes of a column with gaps,
+    also in a TSV cell.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    elif isinstance(value, TsvCell) and value.endswith(".0") and value[:-2].isdecimal():
+        value = value[:-2]
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return as_text(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data import Texts, Triples, data_digest, locate, read_rows, vocabulary_cut
 from mar_st.errors import MarError
-from mar_st.files import read_record
+from mar_st.files import read_record, regular
 from mar_st.model.digest import model_digest
 from mar_st.model.encoders import transformer_folder
 from mar_st.model.names import model_folder
@@ -34,7 +34,7 @@ def file_texts(name: str) -> Texts:
     """
     if name.endswith(".txt"):
         try:
-            lines = locate(name).read_text(encoding="utf-8-sig").splitlines()
+            lines = regular(locate(name)).read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise MarError(f"{name} is not UTF-8 ({error}).") from error
         texts = Texts.of([line.strip() for line in lines if line.strip()])

@@ -80,7 +80,7 @@ def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     assert (code, json.loads(text)) == (0, manifest)
     assert "finished before, kept" in err
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
-    code, _, err = command(*arguments, "--symmetric")
+    code, _, err = command(*arguments, "--consistent", 5)
     assert code == 2
     assert "was not mined from these data with these settings" in err
 

@@ -30,7 +30,7 @@ def _lines(path: Path, *lines: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030", "utf-16"])
 @pytest.mark.parametrize(
     "name", ["r.jsonl", "r.json", "array.json", "array.jsonl.gz", "r.csv", "r.tsv", "r.jsonl.gz", "r.csv.gz"]
 )

@@ -16,7 +16,7 @@ import regex
 from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
-from mar_st.files import write_text
+from mar_st.files import regular, write_text
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span, chosen
@@ -101,7 +101,7 @@ def read_known(path: str | Path) -> Known:
     """
     file = Path(path)
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = regular(file).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise MarError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
@@ -195,7 +195,7 @@ def read_sheet(path: str | Path) -> tuple[dict[str, list[str]], frozenset[tuple[
     """
     file = Path(path)
     try:
-        rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline="")))
+        rows = list(csv.reader(io.StringIO(regular(file).read_text(encoding="utf-8-sig"), newline="")))
     except OSError as error:
         raise MarError(f"{file} cannot be read ({error.strerror}).") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.errors import MarError
+from mar_st.files import regular
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm import added
 from medteb_mteb.curation.llm.generate import WriterSettings, check_key
@@ -93,7 +94,7 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
 def _tasks_of(path: Path) -> list[str]:
     """Return the distinct tasks of a text file, one per line."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = regular(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise MarError(
             f"{path} cannot be read ({error}); give a text in UTF-8, a task on each line."
