@@ -158,7 +158,7 @@ class FieldTypes:
             total = self._counts[name].total()
             if kind == "string" and self._written[name] > NUMBER_SHARE * total:
                 lines.append(
-                    f"field {name!r} holds numbers written as texts and is compared as texts; to compare it as "
+                    f"field {name!r} holds numbers written as texts and is compared as texts; to compare "
                     "numbers, write them without quotes"
                 )
             others = {other: count for other, count in self._counts[name].items() if other != kind}

@@ -19,7 +19,7 @@ BIG = "1" * 5000
         (-1, None, "-1"),
         *[
             (value, None, None)
-            for value in ("", " \t\u3000", "\ud800", "a\udfff", True, 1.0, None, ["a"], {})
+            for value in ("", " \t\u3000", "\ud800", "a\udfff", True, 1.5, None, ["a"], {})
         ],
     ],
 )
