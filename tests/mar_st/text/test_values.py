@@ -17,6 +17,8 @@ BIG = "1" * 5000
         (TsvCell("a"), "a", "a"),
         (7, None, "7"),
         (-1, None, "-1"),
+        (1.0, None, "1"),
+        (TsvCell("1.0"), "1.0", "1"),
         *[
             (value, None, None)
             for value in ("", " \t\u3000", "\ud800", "a\udfff", True, 1.5, None, ["a"], {})
