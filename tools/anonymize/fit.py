@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from medteb_mteb.curation.anonymize.bare_names import FEATURES, candidates
 from medteb_mteb.curation.anonymize.medicine import is_medical
-from medteb_mteb.curation.anonymize.persons import FEATURES, candidates
 from medteb_mteb.curation.anonymize.words import characters, words
 from tools.anonymize.evaluate import read_marked
 

@@ -44,6 +44,7 @@ def recognisers() -> tuple[Recogniser, ...]:
     need_packages("presidio_analyzer", extra="build", purpose="anonymising")
     from medteb_mteb.curation.anonymize import (  # lazy: presidio_analyzer
         addresses,
+        bare_names,
         contacts,
         papers,
         persons,
@@ -54,7 +55,7 @@ def recognisers() -> tuple[Recogniser, ...]:
         papers.Papers(), papers.RecordNumber(), papers.BankCard(), contacts.Landline(),
         contacts.MessengerAccount(), papers.Plate(), addresses.BirthDate(), addresses.AnyDate(),
         addresses.Bed(), addresses.Address(), addresses.EnglishAddress(), persons.PersonName(),
-        persons.EnglishName(), persons.DottedName(), persons.BareName(), papers.Code(),
+        persons.EnglishName(), persons.DottedName(), bare_names.BareName(), papers.Code(),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.texts.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["COLUMNS", "Known", "merged", "read_known", "read_sheet", "write_sheet"]
 
@@ -136,7 +136,6 @@ def write_sheet(
     source: str | Path,
     path: str | Path,
     *,
-    kinds: Iterable[str] | None = None,
     known: Known | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> None:
@@ -147,7 +146,6 @@ def write_sheet(
     Args:
         source: See `read_texts`.
         path: CSV file to write; it must not exist.
-        kinds: Kinds to look for; default those of strict mode without `DATE`.
         known: Known identifiers, which need no review.
         columns: See `read_texts`.
 
@@ -157,7 +155,7 @@ def write_sheet(
     file = Path(path)
     if file.exists():
         raise MarError(f"{file} exists and may hold answers; give the name of a new file.")
-    kinds = chosen(kinds)
+    kinds = chosen(None)  # without DATE
     usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.kinds import chosen, placeholder
+from medteb_mteb.curation.anonymize.kinds import placeholder
 from medteb_mteb.curation.anonymize.known import merged, read_known, read_sheet, write_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
 from medteb_mteb.curation.files import TextsSettings, run_step
@@ -47,7 +47,6 @@ class Anonymise:
     Args:
         mode: `placeholder` replaces a name by `[姓名]` (`[NAME]` in a text without Chinese), `surrogate` by
             another name, the same one for every occurrence.
-        kinds: Kinds to look for; default all of `IDENTIFIER_KINDS`.
         salt: The secret of the surrogates.
         id_label: Column of the ids, their label in the check. An id that is itself an identifier is
             replaced by a digest of the anonymised text; so is an id that `read_texts` derived from the
@@ -63,7 +62,6 @@ class Anonymise:
         self,
         *,
         mode: Mode = "placeholder",
-        kinds: Iterable[str] | None = None,
         salt: bytes | None = None,
         id_label: str = "",
         known: Known | None = None,
@@ -73,7 +71,6 @@ class Anonymise:
         if mode == "surrogate" and not salt:
             raise MarError("Surrogates need a secret: give salt, for instance salt_for(out).")
         self.mode: Mode = mode
-        self.kinds = chosen(kinds, strict=strict)
         self.strict = strict
         self.id_label = id_label
         self.known, self._cleared = known, cleared
@@ -113,7 +110,7 @@ class Anonymise:
 
     @cached_property
     def _finder(self) -> Finder:
-        return Finder(self.kinds, self.known, strict=self.strict, cleared=self._cleared)
+        return Finder(known=self.known, strict=self.strict, cleared=self._cleared)
 
     def replaced(self, text: str, spans: Sequence[Span]) -> str:
         """Replace the spans (sorted, without overlap) of a text; the rest is unchanged."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-__all__ = ["alternatives", "characters", "known_words", "words"]
+__all__ = [
+    "COMPOUND", "GIVEN", "NEVER", "NO_BEGINNING", "PREPOSITIONS", "RARE", "SURNAMES",
+    "alternatives", "characters", "known_words", "words",
+]  # fmt: skip
 
 _FOLDER = Path(__file__).parent / "words"
 
@@ -26,6 +29,13 @@ def characters(name: str) -> frozenset[str]:
 def alternatives(name: str) -> str:
     """Return the words of `words/NAME.txt` as alternatives in a regular expression, longer ones first."""
     return "|".join(sorted(words(name), key=len, reverse=True))
+
+
+SURNAMES, COMPOUND = characters("surnames"), frozenset(words("compound"))
+PREPOSITIONS = characters("prepositions")
+RARE = characters("rare") | PREPOSITIONS
+GIVEN, NEVER = characters("given"), characters("never")
+NO_BEGINNING = frozenset(words("no-beginnings"))
 
 
 @cache

@@ -88,32 +88,16 @@ def allocate(sizes: Mapping[str, int], budget: int, minimum: int) -> dict[str, i
     Raises:
         MarError: The budget is below the minimum of all strata.
     """
-    least = {name: min(size, minimum) for name, size in sizes.items()}
-    if sum(least.values()) > budget:
+    numbers = {name: min(size, minimum) for name, size in sizes.items()}
+    if sum(numbers.values()) > budget:
         raise MarError(
-            f"{len(sizes)} strata with at least {minimum} pairs each take {sum(least.values())} pairs, and "
+            f"{len(sizes)} strata with at least {minimum} pairs each take {sum(numbers.values())} pairs, and "
             f"the size is {budget}. Raise --size."
         )
-    budget = min(budget, sum(sizes.values()))
-    low, high = 0.0, float(sum(sizes.values()) + 1)
-    for _ in range(200):  # find the scale at which the bounded shares use up the budget
-        scale = (low + high) / 2
-        if sum(_bounded(scale, sizes[name], least[name]) for name in sizes) < budget:
-            low = scale
-        else:
-            high = scale
-    shares = {name: _bounded(low, size, least[name]) for name, size in sizes.items()}
-    numbers = {name: int(share) for name, share in shares.items()}
-    by_rest = sorted(sizes, key=lambda name: (numbers[name] - shares[name], name))
-    while sum(numbers.values()) < budget:
-        for name in by_rest:
-            if numbers[name] < sizes[name] and sum(numbers.values()) < budget:
-                numbers[name] += 1
+    for _ in range(min(budget, sum(sizes.values())) - sum(numbers.values())):  # Webster's method
+        left = (name for name, size in sizes.items() if numbers[name] < size)
+        numbers[max(left, key=lambda name: math.sqrt(sizes[name]) / (numbers[name] + 0.5))] += 1
     return numbers
-
-
-def _bounded(scale: float, size: int, least: int) -> float:
-    return min(float(size), max(float(least), scale * math.sqrt(size)))
 
 
 def draw(strata: Mapping[str, Sequence[Label]], numbers: Mapping[str, int], seed: int) -> Sheet:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from medteb_mteb.curation.anonymize.bare_names import FEATURES, BareName, candidates
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.persons import FEATURES, BareName, candidates
 
 
 def named(text, *, strict=False):
