@@ -53,6 +53,34 @@ RECIPE: dict[str, Any] = {
         {"stage": "joint", "name": "joint", "batch_size": 8, "learning_rate": 5e-4, "temperature": 0.05},
     ],
 }  # fmt: skip
+#: Documents wider than queries, and the settings of stages that `RECIPE` leaves at their defaults.
+CUT: dict[str, Any] = {
+    **RECIPE,
+    "description": "documents cut to the width of queries, and further settings of stages",
+    "dim": 16,
+    "query": {**RECIPE["query"], "config": {**RECIPE["query"]["config"], "hidden_size": 16}},
+    "stages": [
+        {"stage": "contrastive", "name": "query", "side": "query", "batch_size": 8, "learning_rate": 1e-3,
+         "temperature": 0.05, "learnable_temperature": True, "token_dropout": 0.3, "length_groups": 4},
+        {"stage": "contrastive", "name": "document", "side": "document", "dims": [16, 32], "batch_size": 8,
+         "gradient_accumulation": 2, "lora_r": 4, "both_directions": True, "false_negative_margin": 0.1,
+         "learning_rate": 1e-3, "temperature": 0.05, "negatives": 1, "mine": {"range_max": 20}},
+        {"stage": "align", "name": "align", "batch_size": 16, "mini_batch_tokens": 128,
+         "learning_rate": 1e-3, "teacher_prompt": "document"},
+        {"stage": "joint", "name": "joint", "batch_size": 8, "learning_rate": 5e-4, "temperature": 0.05,
+         "kl_weight": 1.0, "dims": [8, 16], "start_share": 0.5, "document_learning_rate": 1e-4},
+        {"stage": "joint", "name": "frozen", "batch_size": 8, "mini_batch_size": 4, "learning_rate": 5e-4,
+         "temperature": 0.05, "freeze": "document"},
+    ],
+}  # fmt: skip
+RAW: dict[str, Any] = {
+    **RECIPE,
+    "description": "vectors that are not normalised, two texts a row",
+    "stages": [
+        {"stage": "align", "name": "raw", "batch_size": 8, "learning_rate": 1e-3, "vectors": "raw",
+         "contrastive_weight": 0, "cosine_weight": 1.0, "kl_weight": 1.0, "text_weights": [0.6, 0.2]},
+    ],
+}  # fmt: skip
 
 
 def command(*words: Any, cwd: Path | None = None) -> str:
@@ -163,7 +191,7 @@ def anonymised() -> dict[str, dict[str, float]]:
 
 
 def losses(folder: Path) -> dict[str, list[float]]:
-    """Losses of 20 steps of every kind of stage."""
+    """Losses of 20 steps of every kind of stage, by recipe and stage."""
     import yaml
 
     corpus = {}
@@ -185,12 +213,15 @@ def losses(folder: Path) -> dict[str, list[float]]:
             break
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (folder / "rows.jsonl").write_text(text, encoding="utf-8")
-    recipe = {**RECIPE, "stages": [{**stage, "max_steps": 20} for stage in RECIPE["stages"]]}
-    recipe["data"] = [{**RECIPE["data"][0], "path": str(folder / "rows.jsonl")}]
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
-    command("mar", "train", folder / "recipe.yaml", "--out", folder / "run", cwd=folder)
     found = {}
-    for path in sorted((folder / "run").rglob("metrics.jsonl")):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        found[path.parent.name] = [line["loss"] for line in lines if "loss" in line]
+    for name, recipe in {"": RECIPE, "cut ": CUT, "raw ": RAW}.items():
+        stages = [{**stage, "max_steps": 20} for stage in recipe["stages"]]
+        data = [{**recipe["data"][0], "path": str(folder / "rows.jsonl")}]
+        content = yaml.safe_dump({**recipe, "stages": stages, "data": data}, allow_unicode=True)
+        run = folder / f"{name}run"
+        (folder / "recipe.yaml").write_text(content, encoding="utf-8")
+        command("mar", "train", folder / "recipe.yaml", "--out", run, cwd=folder)
+        for path in sorted(run.rglob("metrics.jsonl")):
+            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            found[f"{name}{path.parent.name}"] = [line["loss"] for line in lines if "loss" in line]
     return found
