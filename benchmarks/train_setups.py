@@ -194,7 +194,7 @@ def operations(
 
 
 def planned_bytes(recipe: Any) -> float:
-    """Memory of the stage on one device, as `mar plan` predicts it."""
+    """Memory of the stage on one device, as `mar train --dry-run` predicts it."""
     from mar_st.planning.plan import plan
 
     return plan(recipe)[0].memory["peak"]

@@ -30,7 +30,7 @@ if (
     "PYTEST_XDIST_WORKER" in os.environ
 ):  # workers, and the commands they start, share the cores: no spinning threads
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-for _name in ("MEDTEB_DATA", "MEDTEB_TASKS", "MEDTEB_AUTOLOAD", "MAR_HOME", "MAR_STORE", "MAR_STAGES"):
+for _name in ("MEDTEB_DATA", "MEDTEB_TASKS", "MEDTEB_AUTOLOAD", "MAR_HOME", "MAR_STORE"):
     os.environ.pop(_name, None)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -26,7 +26,7 @@ command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
 
 
 TRAIN, SEARCH, FOLDERS = "Train", "Search", "Folders"
-command(app, "train", training.TrainSettings, training.run_train, show=training.show_result, group=TRAIN)
+command(app, "train", training.TrainSettings, training.run_train, show=training.show_trained, group=TRAIN)
 command(app, "align", AlignSettings, models.align, group=TRAIN)
 command(app, "mine", MineSettings, models.mine, show=models.show_mined, group=TRAIN)
 command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader, group=TRAIN)
@@ -34,7 +34,6 @@ command(app, "ablate", training.AblateSettings, training.run_ablate, show=traini
 command(
     app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes, group=TRAIN
 )
-command(app, "plan", training.PlanSettings, training.run_plan, show=training.show_plan, group=TRAIN)
 command(app, "encode", EncodeCommand, encode, show=encoded, group=SEARCH)
 app.add_typer(indexes, rich_help_panel=SEARCH)
 command(app, "search", SearchSettings, search, show=found, group=SEARCH)

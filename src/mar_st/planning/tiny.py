@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.options import validated
 from mar_st.planning.backbones import Shape, recipe_shapes
 from mar_st.recipes.schema import Recipe
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 WIDTHS = (32, 64)
 #: Layers of a query encoder, and of a document encoder (deep enough to take a query encoder's layers from).
 LAYERS: dict[Side, int] = {"query": 2, "document": 4}
-HEADS, MAX_LENGTH, VOCABULARY = 4, 32, 600
+HEADS, MAX_LENGTH, VOCABULARY = 4, 48, 600
 #: Upper limits of settings of a stage.
 LIMITS = {
     "batch_size": 8, "epochs": 1.0, "max_steps": 20, "mini_batch_size": 4, "mini_batch_tokens": 64,
@@ -36,23 +37,28 @@ STS_DATA = "package:medteb_mteb/MedTEBSTS/train.jsonl"
 def shrink(recipe: Recipe) -> Recipe:
     """Return the same recipe on small random encoders and packaged data.
 
-    It keeps stages with their losses, rates, schedules and flags, all names, which dimensions are equal to
-    each other, prompts and precision. Its losses mean nothing, because random encoders start so far apart.
+    It keeps stages with their losses, rates, schedules and flags, all names, precision, and which dimensions
+    are equal to each other. Its losses mean nothing, because random encoders start so far apart.
 
     Args:
         recipe: Any recipe.
 
     Raises:
-        MarError: A stage has a separate teacher model (`teacher`), which has no small counterpart, or the
-            shape of a backbone is not known.
+        MarError: A stage has a separate teacher model (`teacher`), which has no small counterpart, the shape
+            of a backbone is not known, or `dim` does not fit it.
     """
     shapes = recipe_shapes(recipe)
+    query = recipe.query and (recipe.query.projection or shapes["query"].width)
+    if query is not None and query != recipe.dim:
+        raise MarError(f"dim is {recipe.dim}, but vectors of the query encoder have {query} dimensions.")
     widths = _widths(recipe, shapes)
     content = recipe.model_dump()
     for side, backbone in recipe.backbones.items():
         content[side] = _backbone(side, backbone, shapes[side], widths)
     # Compiling takes longer than the training.
     content |= {"dim": widths[recipe.dim], "storage_dtype": None, "compile": False}
+    # The small tokenizers split English prompts into single letters.
+    content["prompts"] = {name: f"{name[:8]}:" for name in recipe.prompts}
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
     forms = {entry["name"]: entry["form"] for entry in content["data"]}
@@ -62,7 +68,7 @@ def shrink(recipe: Recipe) -> Recipe:
             small |= {"data": names} if names else {"mine": None}
     if recipe.evaluation is not None:
         content["evaluation"] |= {"path": RETRIEVAL_DATA, "split": "test"}
-    return Recipe.model_validate(content)
+    return validated(Recipe, content, f"--tiny of {recipe.name}")
 
 
 def _widths(recipe: Recipe, shapes: dict[Side, Shape]) -> dict[int, int]:

@@ -150,7 +150,7 @@ class Data(Strict):
     )
     limit: int | None = Field(default=None, gt=0, description="maximum number of rows, drawn with the seed")
     expected_rows: int | None = Field(
-        default=None, gt=0, description="number of rows that 'mar plan' assumes if the data are missing"
+        default=None, gt=0, description="number of rows that --dry-run assumes if the data are missing"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
     negatives: int = Field(default=1, ge=0, description="number of hard negatives that are read per row")

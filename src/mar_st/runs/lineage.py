@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe, Side, Stage
 
 #: Incremented when a change of the code makes the same settings train other weights.
-FORMAT = 3
+FORMAT = 4
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
 #: Settings of a data entry that decide which rows are read. The digest covers the content instead of these.

@@ -35,7 +35,7 @@ from mar_st.model.mlm_head import source_head
 from mar_st.model.prompts import with_source_prompts
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.planning.launch import Launch
-from mar_st.planning.plan import check_memory
+from mar_st.planning.plan import short_of_memory
 from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides
 from mar_st.recipes.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.runs.card import write_card
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
-
-#: Environment variable that names the folder of finished stages, unless `--stages` does.
-STAGES_VARIABLE = "MAR_STAGES"
 
 #: Marker of a finished stage, and digest of the stage that a folder was begun for.
 DONE_FILE, BEGUN_FILE = "done.json", "begun.json"
@@ -97,12 +94,10 @@ def train(
     *,
     save_steps: int = 200,
     say: Callable[[str], None] = logger.info,
-    until: str | None = None,
     stages: str | Path | None = None,
     store: str | Path | None = None,
     read: Callable[[Data, int], Source] = read_source,
     report_to: Sequence[str] = (),
-    memory_check: bool = True,
 ) -> Path:
     """Run a recipe, or resume an interrupted run.
 
@@ -113,44 +108,36 @@ def train(
         out: Run folder. A finished stage is kept; an unfinished one resumes from its last checkpoint.
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
-        until: Name of the last stage to run; default all.
-        stages: Folder that keeps stages by digest, shared by several runs; default `$MAR_STAGES`, else the
-            run folder itself, as `out/01-NAME`.
+        stages: Folder that keeps stages by digest, shared by several runs; default the run folder itself, as
+            `out/01-NAME`.
         store: Folder of teacher vectors; default `$MAR_STORE`, or else `teacher-store` beside the run folder.
         read: Reads a data entry with a seed.
         report_to: Trackers that transformers reports to: `wandb`, `tensorboard`, ...; each stage becomes a
             run there, called `RUN/STAGE`.
-        memory_check: Refuse stages that do not fit the GPU, see `mar_st.planning.plan.check_memory`.
 
     Returns:
-        Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until`, the
-        folder of that stage's model.
+        Folder of the finished model (`out/model`), a plain sentence-transformers folder.
 
     Raises:
         MarError: The recipe cannot be run here, data are missing or broken, or the folder belongs to another
             recipe or is being written.
     """
-    names = [stage.name for stage in recipe.stages]
-    if until is not None and until not in names:
-        raise MarError(f"{recipe.name} has no stage {until!r}; it has {', '.join(names)}.")
-    last = names.index(until or names[-1])
     _check_packages(recipe, report_to)
     check_models(recipe)
-    shared = stages or os.environ.get(STAGES_VARIABLE)
     run = RecipeRun(
         with_source_prompts(recipe),
         Path(out),
         say,
         save_steps=save_steps,
-        shared=Path(shared) if shared else None,
+        shared=Path(stages) if stages else None,
         vectors=Path(store) if store else None,
         report_to=tuple(report_to),
     )
     with locked(run.out) if run.processes.main else nullcontext():
-        run.open(last, read, memory_check=memory_check)
-        for index in range(last + 1):
+        run.open(read)
+        for index in range(len(recipe.stages)):
             run.stage(index)
-        return run.folder(last) / "model" if until is not None else run.close()
+        return run.close()
 
 
 def _check_packages(recipe: Recipe, report_to: Sequence[str]) -> None:
@@ -190,7 +177,7 @@ class RecipeRun:
         marker = read_record(self.folder(index) / DONE_FILE)
         return marker is not None and marker.get("digest") == self.digests[index]
 
-    def open(self, last: int, read: Callable[[Data, int], Source], *, memory_check: bool) -> None:
+    def open(self, read: Callable[[Data, int], Source]) -> None:
         """Check the recipe, claim the folder, read the data and compute the digests of the stages."""
         recipe, marker, launch = self.recipe, self.out / "recipe.json", Launch.here()
         if marker.exists() and (read_record(marker) or {}).get("name") != recipe.name:
@@ -199,13 +186,14 @@ class RecipeRun:
             locate(recipe.evaluation.path)
         self.sources = [read(entry, recipe.seed) for entry in recipe.data]
         self.digests = stage_digests(recipe, {s.entry.name: data_digest(s.entry) for s in self.sources})
-        todo = [stage for index, stage in enumerate(recipe.stages[: last + 1]) if not self.finished(index)]
+        todo = [stage for index, stage in enumerate(recipe.stages) if not self.finished(index)]
         for stage in todo:
             launch.check(stage)
             self._check_negatives(stage)
-        if torch.cuda.is_available() and memory_check:
+        if torch.cuda.is_available():
             memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-            check_memory(recipe, launch, float(memory), [stage.name for stage in todo])
+            for line in short_of_memory(recipe, launch, memory, todo):
+                self._say(line)
         precision = recipe.precision
         if precision == "bf16" and not torch.cuda.is_available() and not is_native(torch.bfloat16):
             # Such a processor would compute the same, less precisely and several times slower.

@@ -16,7 +16,7 @@ from mar_st.data import Texts, dataset_of, distinct, distinct_texts
 from mar_st.data.columns import check_share
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
-from mar_st.stages.columns import labelled, with_vectors
+from mar_st.stages.columns import check_prompt, labelled, with_vectors
 from mar_st.stages.trainer import fit
 from mar_st.teachers import ModelTeacher
 
@@ -78,7 +78,9 @@ def train_align(
 
     def teacher_of(group: TextGroup) -> Teacher:
         if stage.teacher_prompt == "query" and group.role == "query":
-            return teacher.with_query_prompt(prompts.get(group.prompt, ""))
+            prompt = prompts.get(group.prompt, "")
+            check_prompt(model.route_modules("document")[0], prompt, group.texts)
+            return teacher.with_query_prompt(prompt)
         return teacher
 
     with _raw_vectors(model) if raw else nullcontext():

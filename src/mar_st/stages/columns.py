@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from transformers.utils import logging
 
 from mar_st.data import column_texts, dataset_of, numbered, to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.model.digest import DOCUMENT_PROMPTS
+from mar_st.model.opening import route
 from mar_st.stages.samplers import text_columns
 from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 
@@ -29,6 +32,12 @@ if TYPE_CHECKING:
     from mar_st.stages.trainer import StageSettings
     from mar_st.teachers.store import TeacherStore
     from mar_st.teachers.vectors import Vectors
+
+logger = logging.get_logger(__name__)
+
+#: Tokens that a prompt must leave for texts; and with fewer than how many left a warning is given, if more
+#: than this share of the texts is cut. Texts that are looked at.
+MIN_ROOM, WANTED_ROOM, MAX_CUT_SHARE, SAMPLE_TEXTS = 16, 32, 0.05, 1000
 
 #: Name of the prompt for documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
@@ -102,6 +111,51 @@ def document_columns(
         documents = [column for column in texts if routes.get(column) == "document"]
         result[name] = documents or texts[1:] or texts
     return result
+
+
+def check_prompts(
+    model: SentenceTransformer,
+    data: Mapping[str, Dataset],
+    prompts: Mapping[str, Mapping[str, str]],
+    router_mapping: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Check the prompts of all columns, see `check_prompt`."""
+    first: Any = model[0]
+    for name, of_columns in prompts.items():
+        for column, prompt in of_columns.items():
+            chain = route(model, router_mapping[name][column]) if isinstance(first, Router) else [first]
+            check_prompt(chain[0], prompt, column_texts(data[name], column))
+
+
+def check_prompt(encoder: Any, prompt: str, texts: Sequence[str]) -> None:
+    """Check that a prompt leaves tokens for the texts behind it; a warning tells if it leaves few.
+
+    Args:
+        encoder: First module of an encoder; without a tokenizer it has no maximum length.
+        prompt: The prompt.
+        texts: Texts that follow it; some are looked at.
+
+    Raises:
+        MarError: It leaves fewer than `MIN_ROOM` tokens.
+    """
+    if not prompt or not isinstance(encoder, Transformer):
+        return
+    limit = int(encoder.max_seq_length or encoder.tokenizer.model_max_length)
+    room = limit - len(encoder.tokenizer(prompt)["input_ids"])
+    if room < MIN_ROOM:
+        raise MarError(
+            f"The prompt {prompt[:30]!r} leaves {max(room, 0)} of {limit} tokens for the text behind it; "
+            f"{MIN_ROOM} are needed. Raise max_length, or shorten the prompt."
+        )
+    if room >= WANTED_ROOM:
+        return
+    sample = [texts[row] for row in range(0, len(texts), max(1, len(texts) // SAMPLE_TEXTS))]
+    lengths = [len(ids) for ids in encoder.tokenizer(sample, add_special_tokens=False)["input_ids"]]
+    share = np.mean(np.array(lengths) > room)
+    if share > MAX_CUT_SHARE:
+        logger.warning(
+            f"The prompt {prompt[:30]!r} leaves {room} of {limit} tokens; {share:.0%} of the texts are cut."
+        )
 
 
 # -- labels that are read when a batch is made --

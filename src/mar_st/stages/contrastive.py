@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers.utils import logging
+import torch
 
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
     from mar_st.stages.trainer import StageSettings
 
-logger = logging.get_logger(__name__)
-
-#: Share of a LoRA update that may be rounded away without a warning.
-MAX_LOST_SHARE = 0.01
-
 #: Parameters of the document route, by their names in a loss.
 DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."
 
@@ -50,8 +45,8 @@ def train_contrastive(
 
     With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised if the model scores by
     cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
-    transformer is trained, and merged into its weights at the end. With `stage.start_share` the final weights
-    are those of `mixed_with_start`.
+    transformer is trained, and merged into its weights in float32 at the end, since 16-bit sums would lose
+    a part of it. With `stage.start_share` the final weights are those of `mixed_with_start`.
 
     Args:
         model: A symmetric model; scores are cosines, or dot products if that is its similarity.
@@ -66,7 +61,7 @@ def train_contrastive(
         data = stage_columns(sources, stage, settings)
         loss = _loss(model, stage, data, learnable_temperature=stage.learnable_temperature)
         fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-        _merge_lora(model[0], stage)
+        merge_lora(model[0], torch.float32)
 
 
 def train_distill(
@@ -170,22 +165,13 @@ def train_joint(
             router_mapping=mapping,
             learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
         )
-        _merge_lora(document, stage)
+        merge_lora(document, torch.float32)
 
 
 def _add_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Give an encoder the adapter that a stage asks for; without `lora_r` nothing changes."""
     if stage.lora_r is not None:
         add_lora(transformer, r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
-
-
-def _merge_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
-    """Merge the adapter of a stage; warn if rounding to the stored dtype loses too much."""
-    lost = merge_lora(transformer)
-    if lost is not None and lost > MAX_LOST_SHARE:
-        logger.warning_once(
-            f"stage {stage.name}: storing the merged weights rounds away {lost:.1%} of the LoRA update."
-        )
 
 
 def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:

@@ -28,7 +28,7 @@ from mar_st.kernels.cpu_attention import float32_attention
 from mar_st.kernels.heap import trim
 from mar_st.planning.launch import Launch
 from mar_st.stages.collate import COUNTS_KEY, StageCollator, TokenDropout, check_mixture
-from mar_st.stages.columns import document_columns
+from mar_st.stages.columns import check_prompts, document_columns
 from mar_st.stages.encoders import checkpointed, compiled, transformers_of
 from mar_st.stages.samplers import TrainRows, train_batches
 from mar_st.teachers.store import TeacherStore, store_root
@@ -235,9 +235,12 @@ class StageTrainer(SentenceTransformerTrainer):
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
         """Add the parts of the loss and the throughput of all processes to a record of the loss.
 
+        The trainer's mean loss over all steps is left out, because it is wrong after a resume.
+
         Raises:
             MarError: The loss or the norm of the gradients is not finite.
         """
+        logs.pop("train_loss", None)
         if "loss" in logs:
             self._check_finite(logs)
             logs = {
@@ -387,6 +390,7 @@ def fit(
     mixed = stage.batches == "mixed" and len(data) > 1
     if mixed:
         check_mixture(stage.name, {name: d.column_names for name, d in data.items()}, router_mapping)
+    check_prompts(model, data, prompts, router_mapping)
     evaluator = None
     if settings.evaluation is not None:
         from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy

@@ -12,7 +12,6 @@ from filelock import FileLock, Timeout
 from pydantic import Field, field_validator, model_validator
 
 from mar_st.data import data_digest, read_source
-from mar_st.errors import MarError
 from mar_st.evaluation.tasks import NAME_PATTERN, Task
 from mar_st.files import read_record, write_json, write_text
 from mar_st.options import Settings, validated
@@ -101,19 +100,6 @@ class Study(Settings):
             if index < (1 if row.model is not None else row.seeds or len(self.seeds))
         ]
 
-    def narrowed(self, rows: tuple[str, ...] = (), seeds: int | None = None) -> Study:
-        """Return the study with some of its rows (the full model stays) and its first seeds.
-
-        Raises:
-            MarError: A row does not exist.
-        """
-        known = [row.name for row in self.rows]
-        unknown = sorted(set(rows) - set(known))
-        if unknown:
-            raise MarError(f"The study has no row {unknown[0]!r}; it has {', '.join(known)}.")
-        kept = tuple(row for row in self.rows if not rows or row.name in (*rows, self.full))
-        return self.model_copy(update={"rows": kept, "seeds": self.seeds[:seeds]})
-
     def recipe(self, row: StudyRow, seed: int) -> Recipe:
         """Return the recipe of a row for a seed.
 
@@ -154,22 +140,18 @@ def run_study(
     study: Study,
     out: str | Path,
     *,
-    stages: str | Path | None = None,
-    save_steps: int = 200,
     prepare: Callable[[Recipe], Recipe] = lambda recipe: recipe,
     say: Callable[[str], None] = print,
 ) -> Path | None:
     """Train and score every row with every seed, then write the table.
 
-    A run that was killed resumes where it stopped: finished stages are in `stages`, finished scores in
-    `out/scores`. Several processes may work on one study, each on its own device: a process skips runs that
-    another process is working on, and the last one to finish writes the table.
+    A run that was killed resumes where it stopped: finished stages are in `out/stages`, finished scores
+    in `out/scores`. Several processes may work on one study, each on its own device: a process skips runs
+    that another process is working on, and the last one to finish writes the table.
 
     Args:
         study: The study.
         out: Folder for runs, scores and the table.
-        stages: Folder that keeps stages by digest; default `out/stages`.
-        save_steps: Steps between checkpoints.
         prepare: Changes a recipe before it is trained, see `mar_st.planning.tiny.shrink`.
         say: Receives one line per step of the work.
 
@@ -193,11 +175,7 @@ def run_study(
             check_models(recipe)
     read, busy = _reader(), 0
     values: dict[tuple[str, int], dict[str, list[float]]] = {}
-    options: dict[str, Any] = {
-        "stages": stages or out / "stages",
-        "store": out / "teacher-store",
-        "save_steps": save_steps,
-    }
+    options: dict[str, Any] = {"stages": out / "stages", "store": out / "teacher-store"}
     for number, (row, seed) in enumerate(study.runs, 1):
         folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))  # type: ignore[assignment]
         place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"

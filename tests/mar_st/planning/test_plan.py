@@ -8,7 +8,7 @@ from mar_st.errors import MarError
 from mar_st.planning.backbones import count, recipe_shapes
 from mar_st.planning.costs import Training, forward_flops, lora_parameters, training_flops
 from mar_st.planning.launch import Launch
-from mar_st.planning.plan import as_text, check_memory, plan
+from mar_st.planning.plan import as_text, plan, short_of_memory
 from mar_st.recipes.load import load_recipe, recipe_names
 
 
@@ -32,7 +32,7 @@ def test_operations_follow_from_the_shape(mar_4b):
     per_token = 2 * count(shape).linear + 4 * 512 * 32 * 128 * 36 / 2
     adapter = 2 * lora_parameters(shape, 32)
     expected = 640 * 9 * 512 * (4 * per_token + 5 * adapter)
-    assert mar_4b["document-init"].flops_per_step == pytest.approx(expected, rel=1e-6)
+    assert mar_4b["document-init"].flops["lora"] == pytest.approx(expected, rel=1e-6)
     full = Training("full")
     assert training_flops(shape, 2, 10, full) == 3 * forward_flops(shape, 2, 10)
 
@@ -47,24 +47,30 @@ def test_parameters_and_weights_are_those_of_the_published_encoders(mar_4b):
     assert memory["weights"] == 2 * sides["document"]["all"] + 4 * sides["document"]["trained"]
 
 
-def test_a_stage_that_does_not_fit_is_marked_and_refused(mar_4b):
+def test_a_stage_that_does_not_fit_is_marked_and_told(mar_4b):
     assert [name for name, stage in mar_4b.items() if not stage.fits] == ["retromae"]
     assert "DOES NOT FIT" in as_text([mar_4b["retromae"]])
     recipe = load_recipe("mar-0.3b-4b")
-    with pytest.raises(MarError, match=r"stage retromae needs 1\d\d\.\d GiB .* has 80.0"):
-        check_memory(recipe, Launch(), 80 * 2**30, ["retromae", "align"])
-    check_memory(recipe, Launch(), 80 * 2**30, ["align"])
+    (line,) = short_of_memory(recipe, Launch(), 80 * 2**30, recipe.stages)
+    assert "stage retromae" in line
 
 
 def test_devices_share_a_batch(mar_4b):
     recipe = load_recipe("mar-0.3b-4b")
-    eight = {stage.name: stage for stage in plan(recipe, launch=Launch(8))}
-    assert eight["align"].flops_per_step == pytest.approx(mar_4b["align"].flops_per_step / 8)
+    eight = {stage.name: stage for stage in plan(recipe, "8xH100")}
+    assert eight["align"].flops["full"] == pytest.approx(mar_4b["align"].flops["full"] / 8)
     assert eight["align"].hours == pytest.approx(mar_4b["align"].hours / 8)
     with pytest.raises(MarError, match="batch_size 384 is over all devices"):
-        plan(recipe, launch=Launch(7))
-    with pytest.raises(MarError, match="No device 'H1000'; known are H200"):
-        plan(recipe, device="H1000")
+        plan(recipe, "7xH100")
+    with pytest.raises(MarError, match="No GPUs '1xH1000'"):
+        plan(recipe, "1xH1000")
+
+
+def test_hours_follow_from_the_share_of_the_peak_that_each_kind_of_step_reaches(mar_4b):
+    stage = mar_4b["document-init"]
+    assert stage.hours == pytest.approx(stage.steps * stage.flops["lora"] / (0.2 * 989e12) / 3600)
+    # What was merged before is float32.
+    assert mar_4b["joint"].parameters["document"]["dtype"] == "float32"
 
 
 @pytest.mark.slow

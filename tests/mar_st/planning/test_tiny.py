@@ -22,6 +22,13 @@ def test_every_recipe_has_a_small_counterpart_of_the_same_architecture(name):
         assert shape.config["model_type"] == published[side].config["model_type"]
         assert shape.width in (32, 64)
         assert (shape.width == small.dim) == (published[side].width == recipe.dim)
+    assert small.prompts.keys() == recipe.prompts.keys()
+    assert all(len(prompt) < 16 for prompt in small.prompts.values())
+
+
+def test_a_width_that_does_not_fit_is_refused():
+    with pytest.raises(MarError, match="dim is 64, but vectors of the query encoder have 768"):
+        shrink(load_recipe("mar-0.3b-4b", ["dim=64"]))
 
 
 def test_a_teacher_without_a_small_counterpart_is_refused():

@@ -54,7 +54,7 @@ def equal(first, second):
 
 def test_a_stage_trains_on_the_negatives_that_mar_mine_finds(mining_recipe, tmp_path):
     mining = mining_recipe()
-    before = train(mining, tmp_path / "run", until="first", say=silent)
+    before = train(mining_recipe(stages=[FIRST]), tmp_path / "run", say=silent)
     source = read_source(mining.data[0], mining.seed)
     rules = Rules(num_negatives=2, range_max=20, seed=mining.seed)
     teacher = encoder_teacher(open_model(before), TeacherStore(tmp_path / "store"), mining.data[0])
@@ -95,7 +95,7 @@ def test_a_killed_stage_resumes_with_the_same_negatives(mining_recipe, tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        train(mining, tmp_path / "killed", until="first", say=silent)
+        train(mining_recipe(stages=[FIRST]), tmp_path / "killed", say=silent)
         patched.setattr("mar_st.runs.train.train_contrastive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train(mining, tmp_path / "killed", say=silent)

@@ -103,20 +103,6 @@ def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
         train(load_recipe(recipe_file, ["name=other"]), finished)
 
 
-@pytest.mark.thorough
-def test_until_ends_a_run_after_the_named_stage(recipe_file, finished, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(finished / "01-query-init", out / "01-query-init")
-    recipe = load_recipe(recipe_file, ["stages.1.epochs=0.2"])
-    with pytest.raises(MarError, match=r"tiny has no stage 'aling'; it has query-init, document-init, align"):
-        train(recipe, out, until="aling", say=silent)
-    model = train(recipe, out, until="document-init", say=silent)
-    assert model == out / "02-document-init" / "model"
-    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == STAGES[:2]
-    assert SentenceTransformer(str(model), device="cpu").encode(["头疼"]).shape == (1, 48)
-    assert train(recipe, out, until="query-init", say=silent) == out / "01-query-init" / "model"
-
-
 def test_align_leaves_the_document_encoder_untouched(finished):
     """Bit for bit: a vector space that is shared with stored document vectors must stay what it was."""
     started = load_file(finished / "02-document-init/model/model.safetensors")
@@ -203,15 +189,15 @@ def test_a_second_launch_with_the_same_folder_is_refused(recipe_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_share_stages_by_their_digest(recipe_file, tmp_path, monkeypatch):
-    monkeypatch.setenv("MAR_STAGES", str(tmp_path / "store"))
+def test_runs_share_stages_by_their_digest(recipe_file, tmp_path):
+    store = tmp_path / "store"
     short = [f"stages.{index}.epochs=0.2" for index in range(4)]
-    first = train(load_recipe(recipe_file, short), tmp_path / "first", say=silent)
+    first = train(load_recipe(recipe_file, short), tmp_path / "first", stages=store, say=silent)
     lines = []
     other = load_recipe(recipe_file, [*short, "name=other", "stages.3.epochs=0.4"])
-    second = train(other, tmp_path / "second", say=lines.append)
+    second = train(other, tmp_path / "second", stages=store, say=lines.append)
     assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == STAGES_KEPT
-    assert len(list((tmp_path / "store").glob("*/done.json"))) == 5
+    assert len(list(store.glob("*/done.json"))) == 5
     assert weights(first) != weights(second)
 
 

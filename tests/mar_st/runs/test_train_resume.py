@@ -74,6 +74,7 @@ def test_resumed_equals_uninterrupted(
     assert started[0] == 6
     assert weights(out / stage / "model") == weights(expected / stage / "model")
     assert weights(out / "model") == weights(expected / "model")
+    assert (out / "model/README.md").read_text("utf-8") == (expected / "model/README.md").read_text("utf-8")
     rows = [json.loads(line)["step"] for line in (out / stage / "metrics.jsonl").open()]
     assert rows == sorted(rows)
 

@@ -9,7 +9,8 @@ import torch
 
 from mar_st.data import Triple, to_dataset
 from mar_st.errors import MarError
-from mar_st.stages.columns import labelled, with_scores, with_vectors
+from mar_st.stages.columns import check_prompt, labelled, with_scores, with_vectors
+from tests.mar_st.stages.helpers import encoder as model
 
 MATRIX = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
 DOCUMENTS = [f"文{number}" for number in range(40)]
@@ -136,3 +137,20 @@ def test_rows_without_a_negative_are_refused_before_anything_is_asked_for():
     ):
         with pytest.raises(MarError, match="have no stored vectors or scores"):
             call()
+
+
+@pytest.mark.parametrize(("prompt", "told"), [("检索：", 0), ("请检索回答下列医学问题的文档段落", 1)])
+def test_a_prompt_that_cuts_many_texts_is_told(prompt, told, monkeypatch):
+    warnings = []
+    monkeypatch.setattr("mar_st.stages.columns.logger.warning", warnings.append)
+    encoder = model()[0]
+    encoder.max_seq_length = 40
+    check_prompt(encoder, prompt, ["头疼怎么办"] * 90 + ["头疼发热咳嗽" * 6] * 10)
+    assert len(warnings) == told
+
+
+def test_a_prompt_that_leaves_no_room_for_texts_is_refused():
+    encoder = model()[0]
+    encoder.max_seq_length = 24
+    with pytest.raises(MarError, match="leaves 6 of 24 tokens"):
+        check_prompt(encoder, "请检索回答下列医学问题的文档段落", ["头疼"])

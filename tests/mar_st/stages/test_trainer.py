@@ -181,7 +181,7 @@ def test_records_hold_the_parts_of_the_loss_and_the_throughput(tmp_path):
         assert row["grad_norm"] > 0
     assert last["learning_rate"] < first["learning_rate"]
     assert last["temperature"] != first["temperature"]
-    assert summary["train_loss"] > 0
+    assert "train_loss" not in summary  # the trainer's is wrong after a resume
 
 
 def test_tokens_are_counted_without_padding(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from mar_st.errors import MarError
 from mar_st.evaluation.tasks import Task
 from mar_st.planning.tiny import shrink
 from mar_st.study import Study, load_study, run_study, study_names
@@ -48,13 +47,6 @@ def test_packaged_studies_give_a_recipe_for_every_row_and_seed():
 def test_impossible_studies_are_refused(fields):
     with pytest.raises(ValueError, match="Value error"):
         _study(**fields)
-
-
-def test_a_study_is_narrowed_to_rows_and_seeds():
-    study = _study().narrowed(("warm",), 1)
-    assert [(row.name, seed) for row, seed in study.runs] == [("all", 42), ("warm", 42)]
-    with pytest.raises(MarError, match="no row 'cold'"):
-        _study().narrowed(("cold",))
 
 
 @pytest.mark.slow
