@@ -205,8 +205,7 @@ class RecipeRun:
             self.out.mkdir(parents=True, exist_ok=True)
             write_json(marker, recipe.model_dump(mode="json"))
         for source in self.sources:
-            what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
-            self._say(f"data {source.entry.name}: {what}")
+            self._say(f"data {source.entry.name}: {source.summary()}")
         if todo:
             root = (self.shared or self.out) / "vocabulary"
             if self.processes.main:

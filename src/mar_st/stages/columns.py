@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +21,7 @@ from mar_st.stages.samplers import text_columns
 from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
@@ -231,7 +230,8 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
     """
     _check_complete(dataset)
     names = dataset.column_names
-    pairs = _Pairs([column_texts(dataset, name) for name in names])
+    rows = zip(*(column_texts(dataset, name) for name in names), strict=True)
+    pairs = [(query, document) for query, *documents in rows for document in documents]
     label = _label(np.arange(len(pairs)).reshape(len(dataset), len(names) - 1))
     with_rows = dataset_of(_table(dataset).append_column("label", label))
     return with_rows.with_transform(_Read(tuple(names), (scores_of(pairs),), scores=True))
@@ -243,25 +243,6 @@ def _check_complete(dataset: Dataset) -> None:
             "Rows without negatives ('missing_negatives: batch') have no stored vectors or scores to learn "
             "from. Mine negatives for them (mar mine), or set 'negatives: 0'."
         )
-
-
-class _Pairs(Sequence[tuple[str, str]]):
-    """The first text of each row with each of the others, read when asked for."""
-
-    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
-        self._queries, *self._documents = columns
-
-    def __len__(self) -> int:
-        return len(self._queries) * len(self._documents)
-
-    def __getitem__(self, index: Any) -> Any:
-        row, column = divmod(index, len(self._documents))
-        return self._queries[row], self._documents[column][row]
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for query, *documents in zip(self._queries, *self._documents, strict=True):
-            for document in documents:
-                yield query, document
 
 
 def _table(dataset: Dataset) -> pa.Table:

@@ -41,13 +41,6 @@ class TrainRows(Dataset[dict[str, Any]]):
 
     def __init__(self, data: Mapping[str, datasets.Dataset]) -> None:
         self.names, self._datasets = list(data), list(data.values())
-        # Reading columns with only texts directly is faster.
-        self._texts = [
-            {name: column_texts(dataset, name) for name in dataset.column_names}
-            if dataset.format["type"] is None and text_columns(dataset) == dataset.column_names
-            else None
-            for dataset in self._datasets
-        ]
         self._ends = np.cumsum([len(dataset) for dataset in self._datasets])
 
     def __len__(self) -> int:
@@ -63,11 +56,7 @@ class TrainRows(Dataset[dict[str, Any]]):
         for part in np.unique(of_dataset):
             places = np.flatnonzero(of_dataset == part)
             numbers = wanted[places] - (self._ends[part - 1] if part else 0)
-            texts = self._texts[part]
-            if texts is None:
-                content: Mapping[str, Sequence[Any]] = self._datasets[part][numbers.tolist()]
-            else:
-                content = {name: column.take(numbers) for name, column in texts.items()}
+            content = self._datasets[part][numbers.tolist()]
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
                 rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
