@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
@@ -61,7 +60,7 @@ def train_contrastive(
         data = stage_columns(sources, stage, settings)
         loss = _loss(model, stage, data, learnable_temperature=stage.learnable_temperature)
         fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-        merge_lora(model[0], torch.float32)
+        _merge_lora(model[0], stage)
 
 
 def train_distill(
@@ -165,13 +164,20 @@ def train_joint(
             router_mapping=mapping,
             learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
         )
-        merge_lora(document, torch.float32)
+        _merge_lora(document, stage)
 
 
 def _add_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Give an encoder the adapter that a stage asks for; without `lora_r` nothing changes."""
     if stage.lora_r is not None:
         add_lora(transformer, r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
+
+
+def _merge_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
+    """Merge the adapter of a stage into float32 weights."""
+    if stage.lora_r is not None:
+        transformer.model.float()
+        merge_lora(transformer)
 
 
 def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:

@@ -117,6 +117,12 @@ def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):
     np.testing.assert_allclose(loaded.encode(texts), model.encode(texts), atol=1e-6)
 
 
+def test_an_adapter_of_a_16_bit_encoder_is_merged_in_float32(tmp_path):
+    model = encoder("qwen3", 32).bfloat16()
+    _train(tmp_path, model=model, lora_r=2)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
 @pytest.mark.parametrize("fields", [{}, {"lora_r": 2, "lora_dropout": 0.0}])
 def test_start_share_mixes_the_first_and_the_trained_weights(tmp_path, fields):
     kind = ("qwen3", 32)
