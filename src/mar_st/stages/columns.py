@@ -16,7 +16,7 @@ from transformers.utils import logging
 from mar_st.data import column_texts, dataset_of, numbered, to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.model.digest import DOCUMENT_PROMPTS
-from mar_st.model.opening import route
+from mar_st.modules.arrangement import route
 from mar_st.stages.samplers import text_columns
 from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.model.adapters import add_lora, merge_lora
