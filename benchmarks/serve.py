@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measured import apart, machine
@@ -103,7 +104,9 @@ def measure(
     server = Server(index, encoder, arguments)
     try:
         ask(server, questions, 8, 2.0)  # warm
+        before = server.processor_seconds()
         saturated = ask(server, questions, arguments.connections, arguments.seconds)
+        spent = server.processor_seconds() - before
         rate = len(saturated.latencies) / saturated.seconds
         for mode in modes:
             figures = {
@@ -111,6 +114,7 @@ def measure(
                     "in_process_per_s": engine,
                     "share": round(rate / max(engine.values()), 3),
                     "connections": arguments.connections,
+                    "processor_ms_per_answer": round(1000 * spent / sum(saturated.statuses.values()), 2),
                     **saturated.summary(),
                 },
                 "latency": lambda: {
@@ -268,6 +272,11 @@ class Server:
         """Proportional set size of the server, MB."""
         lines = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines()
         return round(sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024, 1)
+
+    def processor_seconds(self) -> float:
+        """Processor time that the server has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

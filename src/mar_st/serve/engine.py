@@ -158,7 +158,7 @@ class Engine:
         limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
         score: Any = None if searcher.reranker is None else searcher.reranker.score
-        self._pairs: Batcher[Any, Any] | None = None if score is None else Batcher(score, **limits)
+        self._pairs: Batcher[Any, Any] | None = None if score is None else Batcher(score, max_queue=MAX_QUEUE)
 
     async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
         """Return the hits of a request, and when its vector was ready.
