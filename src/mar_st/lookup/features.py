@@ -19,7 +19,6 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,23 +73,15 @@ class Features:
         max_length: Maximum number of characters of a normalised text; the rest is ignored.
 
     Raises:
-        MarError: There are no features, they are not texts or one occurs twice, the lengths are not `1 <=
-            shortest <= longest`, or `max_length` is not positive.
+        MarError: The names are not different texts.
     """
 
-    def __init__(self, names: Iterable[str], *, lengths: tuple[int, int], max_length: int) -> None:
-        shortest, longest = lengths
-        self.names = list(names) if isinstance(names, Iterable) else []
-        self._numbers = {name: number for number, name in enumerate(self.names)}
-        if not 1 <= shortest <= longest or max_length < 1:
-            raise MarError(
-                "The lengths of a lookup encoder are those of the shortest and the longest n-gram, and "
-                f"max_length is positive; got {lengths} and {max_length}."
-            )
-        texts = all(isinstance(name, str) for name in self.names)
-        if not self.names or not texts or len(self._numbers) < len(self.names):
+    def __init__(self, names: list[str], *, lengths: tuple[int, int], max_length: int) -> None:
+        if not isinstance(names, list) or len({n for n in names if isinstance(n, str)}) < len(names):
             raise MarError("The dictionary of a lookup encoder is a list of different texts; copy it again.")
-        self.lengths, self.max_length = (int(shortest), int(longest)), int(max_length)
+        self.names = names
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+        self.lengths, self.max_length = lengths, int(max_length)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -138,9 +129,8 @@ def saved_features(
         if dictionary is None:
             raise KeyError(DICTIONARY)
         lengths = (int(config["lengths"][0]), int(config["lengths"][1]))
-        features = Features(
-            read_json(Path(dictionary)), lengths=lengths, max_length=int(config["max_length"])
-        )
+        names, most = read_json(Path(dictionary)), int(config["max_length"])
+        features = Features(names, lengths=lengths, max_length=most)
         fits = table == (len(features), config["embedding_dimension"])
         if not fits or features.digest() != config["dictionary"]:
             raise MarError(f"{DICTIONARY}, config.json and the table {table} come from different encoders.")

@@ -118,7 +118,7 @@ def dictionary(
     Raises:
         MarError: No feature is in `min_count` texts.
     """
-    rules = Features([""], lengths=lengths, max_length=max_length)  # checks them
+    rules = Features([""], lengths=lengths, max_length=max_length)
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))

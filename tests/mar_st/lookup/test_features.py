@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-from mar_st.errors import MarError
 from mar_st.lookup.features import Features, grams, normalise
 
 
@@ -31,21 +28,6 @@ def test_unknown_features_are_left_out_and_known_ones_counted():
     assert dict(names.counts("头疼，头疼")) == {0: 2, 1: 1, 2: 1}  # the fifth character does not count
     assert dict(names.counts("头疼，头疼", max_length=9)) == {0: 2, 1: 2, 2: 2}
     assert dict(names.counts("😀\ud83d")) == {}
-
-
-@pytest.mark.parametrize(
-    ("names", "lengths", "max_length"),
-    [
-        (["a"], (0, 3), 10),
-        (["a"], (3, 2), 10),
-        (["a"], (1, 2), 0),
-        ([], (1, 2), 10),
-        (["a", "a"], (1, 2), 10),
-    ],
-)
-def test_impossible_rules_are_refused(names, lengths, max_length):
-    with pytest.raises(MarError, match="lookup encoder"):
-        Features(names, lengths=lengths, max_length=max_length)
 
 
 def test_n_grams_longer_than_the_text_cost_nothing():

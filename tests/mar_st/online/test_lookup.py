@@ -127,7 +127,7 @@ def test_the_identity_changes_with_all_that_vectors_depend_on(lookup_folder):
     identities.append(identity())
     lookup_folder.replace("lookup.bin", bytes(4 * 14 + 20))
     identities.append(identity())
-    features = Features(reversed(FEATURES), lengths=(1, 2), max_length=8)
+    features = Features(FEATURES[::-1], lengths=(1, 2), max_length=8)
     lookup_folder.replace("features.json", features.to_json().encode())
     identities.append(identity())
     assert len(set(identities)) == 5
