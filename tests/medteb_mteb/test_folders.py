@@ -256,12 +256,12 @@ def test_judged_pairs_are_negatives_or_disputed(make_folder):
 
 def test_settings_of_the_card_reach_the_metadata(make_folder):
     folder = make_folder("STS")
-    settings = {"name": "Mine", "main_score": "cosine_pearson", "prompt": "比较", "domains": "Medical"}
+    settings = {"name": "Mine", "main_score": "cosine_pearson", "prompt": "比较"}
     card(folder, language=["zh", "en"], license="CC-BY-4.0", medteb=settings)
     metadata = task_from_folder(folder).metadata
     assert (metadata.name, metadata.main_score, metadata.prompt) == ("Mine", "cosine_pearson", "比较")
     assert metadata.eval_langs == ["cmn-Hans", "eng-Latn"]
-    assert (metadata.license, metadata.domains) == ("cc-by-4.0", ["Medical"])
+    assert metadata.license == "cc-by-4.0"
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,6 @@ class FolderSettings(Settings):
     prompt: str | dict[Literal["query", "document"], str] | None = None
     main_score: str | None = None
     languages: Annotated[list[str], BeforeValidator(_codes)] = Field(default_factory=list)
-    domains: Annotated[
-        list[str] | None, BeforeValidator(lambda one: [one] if isinstance(one, str) else one)
-    ] = None
     description: str | None = None
     ignore_identical_ids: bool = Field(
         default=False,

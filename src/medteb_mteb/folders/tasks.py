@@ -17,7 +17,6 @@ from mteb.abstasks import (
     AbsTaskSTS,
 )
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
-from mteb.abstasks.task_metadata import TaskDomain
 from mteb.languages import check_language_code
 from mteb.types import Licenses
 
@@ -235,10 +234,6 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> LocalMetadata:
     if not re.fullmatch(known, main_score):
         message = f"main_score {main_score!r} is not a score of {kind} tasks; try {usual!r}"
         raise FolderError(layout.path, [message])
-    if unknown := set(settings.domains or []) - set(get_args(TaskDomain)):
-        raise FolderError(
-            layout.path, [f"unknown domains {sorted(unknown)}; mteb knows {get_args(TaskDomain)}"]
-        )
     prompt = settings.prompt if settings.prompt is not None else _PROMPTS.get(kind)
     if isinstance(prompt, str) and kind in ("Retrieval", "Reranking"):
         prompt = {"query": prompt}  # instructions are for queries, as published
@@ -254,7 +249,6 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> LocalMetadata:
         "eval_langs": eval_languages(layout),
         "main_score": main_score,
         "prompt": prompt,
-        "domains": settings.domains,
         "license": licence if licence in get_args(Licenses) else "not specified",
         "is_public": False,
     }

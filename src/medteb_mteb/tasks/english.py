@@ -56,19 +56,6 @@ COLUMNS = {
 }
 #: Values of `label` in pairs.
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
-#: Licence or terms that each source states for its texts.
-LICENCES = {
-    "ClinicalTrials.gov": "https://clinicaltrials.gov/about-site/terms-conditions",
-    "MIMIC-IV": "PhysioNet Credentialed Health Data License 1.5.0",
-    "MedMCQA": "mit",
-    "MedQA": "mit",
-    "MedQuAD": "cc-by-4.0",
-    "PMC": "not specified",
-    "PubMed": "not specified",
-    "Wikipedia": "cc-by-sa-4.0",
-    "bioRxiv": "each preprint has its own",
-    "medRxiv": "each preprint has its own",
-}
 #: First and last day of the preprints, as published; the dates of the other texts are not stated.
 PREPRINT_DAYS = ("2018-01-01", "2022-12-20")
 #: Share of the rows in the test split, and the seed of the split, as in the authors' code.
@@ -249,7 +236,7 @@ def _make(task: EnglishTask) -> type[SnapshotTask]:
         date=PREPRINT_DAYS if task.source in ("bioRxiv", "medRxiv") else None,
         annotations_creators="LM-generated" if written else "derived",
         task_subtypes=[],
-        license=licence_for_mteb(LICENCES[task.source]),
+        license=licence_for_mteb(table("english")["licences"][task.source]),
         sample_creation="found",
         is_public=False,
     )
