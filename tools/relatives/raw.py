@@ -20,7 +20,8 @@ import yaml
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_json, sha256, write_json, write_text
 from medteb_mteb.editions import Edition, load_edition, write_manifest
-from medteb_mteb.tasks.english import COLUMNS, FOLDER, LICENCES, MANIFEST, english_tasks
+from medteb_mteb.tasks.english import COLUMNS, FOLDER, MANIFEST, english_tasks
+from medteb_mteb.tasks.tables import table as table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -248,7 +249,7 @@ def write_snapshot(
         "sha256": sha256(path),
         "rows": len(rows),
         "differs": differs,
-        "licence": LICENCES[one.source],
+        "licence": table_of("english")["licences"][one.source],
         "made_from": dict(sorted(raw.used.items())),
         **more,
     }
