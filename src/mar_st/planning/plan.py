@@ -175,7 +175,7 @@ class Planner:
         known = [rows for rows, _ in groups if rows is not None]
         total = sum(known)
         tokens = 0.0
-        flops = {training.mode: 0.0 for training in trainings.values()}
+        flops: dict[str, float] = {training.mode: 0.0 for training in trainings.values()}
         for rows, columns in groups:
             share = (rows or 0.0) / total if total else 1 / len(groups)
             for column in columns:

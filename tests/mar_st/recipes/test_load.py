@@ -158,8 +158,9 @@ def test_unknown_names_list_the_known():
         load_recipe("mar-mimi")
 
 
-def test_broken_yaml_is_refused(tmp_path):
-    (tmp_path / "bad.yaml").write_text("name: [")
+@pytest.mark.parametrize("text", ["name: [", "a: &a {b: 1}\nc: {<<: [*a, *a]}"])
+def test_yaml_that_is_broken_or_merges_is_refused(tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(MarError, match="not valid YAML"):
         load_recipe(tmp_path / "bad.yaml")
 
