@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -43,6 +44,26 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert list(read_texts(file)) == TEXTS
     assert list(read_texts(tmp_path)) == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl.gz", gzip.compress('{"_id": "1", "text": "头疼"}\n'.encode())),
+        ("a.json", '[{"_id": "1", "text": "头疼"}]'.encode()),
+        ("a.csv", "_id,text\n1,头疼\n".encode("gb18030")),
+        ("a.jsonl", '{"_id": 1.0, "text": "头疼"}\n'.encode()),
+    ],
+)
+def test_usual_forms_of_chinese_sets_are_read(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert list(read_texts(tmp_path / name)) == [Text("1", "头疼")]
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(MarError, match="regular file"):
+        list(read_texts(tmp_path / "a.jsonl"))
 
 
 def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
