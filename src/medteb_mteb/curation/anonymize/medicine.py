@@ -88,8 +88,8 @@ def is_medical(text: str, start: int, end: int) -> bool:
     terms = _terms().every(text)
     for term in terms:
         inside = start <= term.start and term.end <= end and term.term != name
-        protects = len(term.term) >= _MIN_TERM_LENGTH or term.term in words("brands")
-        if protects and term.start < end and start < term.end and not inside:
+        protects = term.term in words("brands") or (len(term.term) >= _MIN_TERM_LENGTH and not inside)
+        if protects and term.start < end and start < term.end:
             return True
     left, right = _ITEM_BEFORE.search(before), _ITEM_AFTER.match(text, end)
     if not (left and right):
