@@ -133,7 +133,7 @@ def mar_zh_vectors() -> dict[str, np.ndarray]:
 
 
 def sample_top10(folder: Path) -> dict[str, list[str]]:
-    """The ten best documents of the packaged index for each of its 300 questions."""
+    """The ten best documents of the packaged index for each of its questions."""
     command("mar", "index", "build", SAMPLE / "vectors", folder / "index")
     command("mar", "search", folder / "index", "--encoder", "mar-zh", "--queries", SAMPLE / "queries.jsonl",
             "--out", folder / "run.trec")  # fmt: skip
