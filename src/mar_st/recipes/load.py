@@ -58,7 +58,7 @@ def find_yaml(name: str | Path, folder: Path, known: list[str]) -> Path:
     if path.suffix not in (".yaml", ".yml"):  # a shipped name may hold a dot
         path = folder / f"{name}.yaml"
     with suppress(OSError):  # a name that is too long for a file
-        if path.is_file():
+        if path.exists() and not path.is_dir():
             return path
     similar = get_close_matches(str(name), known)
     hint = f" Did you mean {similar[0]!r}?" if similar else ""

@@ -56,6 +56,16 @@ def test_columns_where_and_limit_select_the_data(tmp_path):
         read_source(_entry(path, where={"source": ("z",)}), 0)
 
 
+def test_answers_of_a_query_in_any_row_are_no_negatives_of_it(tmp_path):
+    rows = [
+        {"query": "感冒吃什么药", "positive": "多喝水，休息", "negative": ["多喝水, 休息。", "骨折后制动"]},
+        {"query": "感冒吃什么药", "positive": "服退烧药", "negative": ["多喝水，休息", "低盐饮食"]},
+        {"query": "血压高怎么办", "positive": "低盐饮食", "negative": ["多喝水，休息"]},
+    ]
+    triples = read_source(_entry(_write(tmp_path / "rows.jsonl", rows)), 0).triples
+    assert [list(triple.negatives) for triple in triples] == [["骨折后制动"], ["低盐饮食"], ["多喝水，休息"]]
+
+
 def test_labelled_pairs_are_grouped_by_their_first_sentence(tmp_path):
     rows = [
         {"sentence1": "甲", "sentence2": "乙", "label": 1},

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 import yaml
 
@@ -151,6 +153,12 @@ def test_recipes_of_published_methods_have_the_published_settings():
     assert lora.document_learning_rate > 5 * full.document_learning_rate
     # Reported figures are of these variants.
     assert stage("mar-mini", "align").teacher_prompt == "document"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "recipe.yaml")
+    with pytest.raises(MarError, match="regular file"):
+        load_recipe(tmp_path / "recipe.yaml")
 
 
 def test_unknown_names_list_the_known():
