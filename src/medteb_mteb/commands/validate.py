@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from mar_st.options import Argument, Settings, Switch
 from medteb_mteb.commands.editions import resolve
+from medteb_mteb.validate import ValidateSettings
 
 if TYPE_CHECKING:
     from medteb_mteb.report.page import Page
 
 __all__ = ["ValidateSettings", "as_text", "validate"]
-
-
-class ValidateSettings(Settings):
-    """Options of `medteb validate`."""
-
-    edition: Annotated[str, Argument()] = Field(
-        description="Task name, or retrieval or reranking folder in the Hub layout."
-    )
-    runs: Annotated[tuple[str, ...], Switch("--run")] = Field(
-        ("bm25-char-bigram",),
-        description="Run (TREC, JSON, mteb's predictions), bm25-char-bigram or bm25-jieba; may be repeated.",
-    )
-    build: Path | None = Field(
-        None, description="Folder of the build that made the edition, with pools, judgements, training sets."
-    )
-    review: Path | None = Field(None, description="Folder of 'medteb review' with answers of experts.")
-    against: tuple[str, ...] = Field(
-        (), description="Training set that must not contain test queries; may be repeated."
-    )
 
 
 def validate(settings: ValidateSettings) -> Page:

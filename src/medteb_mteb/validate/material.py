@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from medteb_mteb.commands.validate import ValidateSettings
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.folders import RetrievalData
     from medteb_mteb.folders.layout import Layout
+    from medteb_mteb.validate import ValidateSettings
 
 __all__ = ["Material", "Ranks", "mean_over_groups", "read_material"]
 
