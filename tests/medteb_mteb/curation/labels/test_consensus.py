@@ -98,7 +98,7 @@ ROW = '{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "S"}'
     ("lines", "message"),
     [
         (['{"query-id": "q", "corpus-id": "d", "judge": "j"}'], ":1: "),
-        (["[1]"], ":1: "),
+        (["[1]"], "row 1: "),
         ([ROW.replace("S", "E")], "grade 'E' is not one of S, A"),
         ([ROW.replace('"d"', "3")], ":1: "),
         ([ROW] * 2, ":2: j graded q and d before"),
