@@ -14,7 +14,7 @@ import orjson
 import uvicorn
 
 from mar_st.errors import MarError
-from mar_st.files import printable
+from mar_st.files import printable, sha256
 from mar_st.model.names import installed_folder, model_folder
 from mar_st.serve.app import create_app
 from mar_st.serve.settings import Keys, allowed_hosts
@@ -131,6 +131,7 @@ def sample_index() -> str:
         MarError: The model is not installed, or the index cannot be built.
     """
     from mar_st.index import build_index  # lazy: pyarrow
+    from mar_st.index.folder import VERSION  # lazy: pyarrow
 
     packed, model = installed_folder(SAMPLE_MODEL), model_folder(SAMPLE_MODEL)
     sample = None if packed is None else packed.parent / "sample"
@@ -140,7 +141,8 @@ def sample_index() -> str:
             f"installed. In a clone of the repository, run `pip install ./models/{SAMPLE_MODEL}`, or give an "
             "index that `mar index build` made."
         )
-    index = model.with_name(f"{model.name}-sample")
+    made_of = sha256(sample / "vectors" / "manifest.json")[:12]
+    index = model.with_name(f"{model.name}-sample-{made_of}-{VERSION}")
     if not (index / "manifest.json").is_file():
         announce(f"building the index of the sample in {index}")
         build_index(
