@@ -7,10 +7,8 @@ an encoder with an unmerged adapter as an ordinary PEFT folder. A whole MAR is s
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from mar_st.files import need_packages
@@ -65,7 +63,7 @@ def add_lora(transformer: Transformer, *, r: int = 32, alpha: int = 64, dropout:
             parameter.data = parameter.data.float()
 
 
-def merge_lora(transformer: Transformer) -> float | None:
+def merge_lora(transformer: Transformer) -> None:
     """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
     The sum of weights and update is computed in float32, one layer at a time, and rounded once. An update is
@@ -74,19 +72,14 @@ def merge_lora(transformer: Transformer) -> float | None:
     Args:
         transformer: The module whose `model` carries the adapter.
 
-    Returns:
-        Norm of the rounding error relative to the norm of the update, over all adapted layers together; 0 in
-        float32, `None` without an adapter.
-
     Raises:
         MarError: The encoder has an adapter and peft is not installed.
         ValueError: Merging would give weights that are not finite.
     """
     if not has_adapter(transformer):
-        return None
+        return
     need_packages("peft", extra="train", purpose="LoRA")
     model: PreTrainedModel = transformer.model
-    update = lost = 0.0
     for name, layer in _adapted(model):
         if hasattr(layer, "unload_and_optionally_merge_module"):  # a module that was trained in full
             original = getattr(layer, "original_module", None)
@@ -96,13 +89,9 @@ def merge_lora(transformer: Transformer) -> float | None:
         else:
             merged = layer.get_base_layer()
             target = merged.weight.dtype
-            before_merge = merged.weight.data.clone()
             layer.float()  # the adapter and the layer below it
             layer.merge(safe_merge=True)
-            exact = merged.weight.data
             merged.to(target)
-            update += float(torch.dist(exact, before_merge.float())) ** 2
-            lost += float(torch.dist(merged.weight.data.float(), exact)) ** 2
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, merged)
     model._hf_peft_config_loaded = False
@@ -110,7 +99,6 @@ def merge_lora(transformer: Transformer) -> float | None:
         del model.peft_config
     # Loading an adapter leaves the renaming of its parameters here, which saving would apply in reverse.
     vars(model).pop("_weight_conversions", None)
-    return math.sqrt(lost / update) if update else 0.0
 
 
 def _adapted(model: nn.Module) -> list[tuple[str, Any]]:

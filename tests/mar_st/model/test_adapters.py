@@ -221,15 +221,11 @@ def _merged_weights(transformer, names):
 
 def test_a_merge_into_bfloat16_rounds_the_sum_once():
     transformer, before, update = _bfloat16_with_update(scale=0.01)
-    lost_share = merge_lora(transformer)
+    merge_lora(transformer)
     merged = _merged_weights(transformer, before)
     for name, weight in merged.items():
         assert weight.dtype == torch.bfloat16
         assert torch.equal(weight, (before[name].float() + update[name]).bfloat16())
-    lost = sum((merged[n].float() - before[n].float() - update[n]).square().sum() for n in merged)
-    whole = sum(delta.square().sum() for delta in update.values())
-    assert lost_share == pytest.approx(float((lost / whole).sqrt()), rel=1e-4)
-    assert lost_share > 0.01
 
 
 def test_other_adapter_types_are_merged_by_peft():
@@ -239,10 +235,9 @@ def test_other_adapter_types_are_merged_by_peft():
     features = transformer.preprocess(["头疼吃什么药"])
     with torch.no_grad():
         expected = transformer(dict(features))["token_embeddings"]
-        lost_share = merge_lora(transformer)
+        merge_lora(transformer)
         merged = transformer(dict(features))["token_embeddings"]
     torch.testing.assert_close(merged, expected, atol=1e-4, rtol=1e-4)
-    assert lost_share < 1e-6
 
 
 def test_an_update_that_is_not_finite_is_refused():
