@@ -41,5 +41,5 @@ content["truncation"]["max_length"] = 256
 pack(ladder, package / "model")
 PY
 cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given
-PYTHONPATH="$here/src" mar encode mar-zh corpus.jsonl vectors
+PYTHONPATH="$here/src" mar encode mar-zh corpus.jsonl vectors --precision float16
 rm -f vectors/.lock
