@@ -38,7 +38,7 @@ TEXT_SUFFIX = ".txt"
 SAMPLE_BYTES = 2**20
 #: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
 MAX_CELL_CHARACTERS = 2**31 - 1
-#: Maximum number of lines that a quoted cell goes on after its first.
+#: Maximum number of lines in a quoted cell, after its first.
 MAX_CELL_LINES = 1000
 #: Splits of saved data sets and of the Hub, in order of preference.
 SPLITS = ("train", "corpus", "test")
@@ -298,24 +298,30 @@ def _cells(line: str, separator: str, following: _Lines, count: int) -> list[str
     plain = line.rstrip("\r\n").split(separator)
     if '"' not in line:
         return plain
-    text, taken = line, list[tuple[int, str | MarError]]()
+    taken: list[tuple[int, str | MarError]] = []
     while True:
+        text = "".join([line, *(str(further) for _, further in taken)])
         try:
             cells = next(csv.reader([text], delimiter=separator, strict=True))
             if len(cells) == count or not count or not taken:
                 return cells
             break
         except csv.Error as error:
-            found = None
-            if "end of data" in str(error) and len(taken) < MAX_CELL_LINES:  # a quoted cell goes on
-                found = next(following, None)
-            if found is None or isinstance(found[1], MarError):
-                taken += [] if found is None else [found]
+            if "end of data" not in str(error) or not _take_to_quote(following, taken):
                 break
-            taken.append(found)
-            text += found[1]
     following.take_back(taken)
     return plain
+
+
+def _take_to_quote(following: _Lines, taken: list[tuple[int, str | MarError]]) -> bool:
+    """Take lines up to the next with a quote, which may close a cell; return False if there is none near."""
+    for number, line in following:
+        taken.append((number, line))
+        if isinstance(line, MarError) or len(taken) > MAX_CELL_LINES:
+            return False
+        if '"' in line:
+            return True
+    return False
 
 
 def _parquet_rows(path: Path) -> Iterator[Row | MarError]:
