@@ -64,7 +64,7 @@ def build_settings(kind: str, dim: int, count: int) -> dict[str, int]:
     """Return the build settings of a kind for `count` vectors of `dim` dimensions.
 
     Raises:
-        MarError: There is no such kind.
+        MarError: The kind is unknown.
     """
     if kind not in LADDERS:
         raise MarError(f"Kinds of index are auto, {', '.join(LADDERS)}; got {kind!r}.")

@@ -163,11 +163,11 @@ class Engine:
     async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
         """Return the hits of a request, and when its vector was ready.
 
-        Texts are encoded, and vectors searched, together with those of others who ask the same way. What is
-        encoded goes on to the search without a turn of the event loop.
+        Texts are encoded, and vectors searched, together with those of others who ask the same way. The
+        encoder's thread starts the search itself, so the event loop does not delay it.
 
         Raises:
-            ApiError: The request has a text, and there is no encoder.
+            ApiError: The request has a text, but the server has no query encoder.
         """
         large = request.k > SMALL_HITS or request.rerank
         batcher = self._large if large else self._small
