@@ -61,7 +61,9 @@ def build_words(folder: Path, *, mean_length: float | None = None, progress: boo
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
         tqdm(total=count, desc="bm25", unit="documents", disable=not progress) as bar,
     ):
-        chunks = (map if workers == 1 else pool.map)(_counted, [folder] * len(starts), starts)
+        chunks = (map if workers == 1 else pool.map)(
+            _counted, [folder] * len(starts), starts, [start + _CHUNK for start in starts]
+        )
         for start, (distinct, words, rows, occurrences, lengths) in zip(starts, chunks, strict=True):
             ids = np.array(
                 [vocabulary.setdefault(word, len(vocabulary)) for word in distinct], dtype=np.int32
@@ -84,8 +86,10 @@ def build_words(folder: Path, *, mean_length: float | None = None, progress: boo
     return mean
 
 
-def _counted(folder: Path, start: int) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Count the words of a chunk of documents.
+def _counted(
+    folder: Path, start: int, stop: int
+) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Count the words of the documents from `start` to before `stop`.
 
     Returns:
         The distinct words; for each pair of a word and a document that holds it, the word, the document and
@@ -94,7 +98,7 @@ def _counted(folder: Path, start: int) -> tuple[list[str], np.ndarray, np.ndarra
     known: dict[str, int] = {}
     places: list[int] = []
     lengths = []
-    for text in Documents(folder).texts(start, start + _CHUNK):
+    for text in Documents(folder).texts(start, stop):
         cut = words_of(text)
         places.extend([known.setdefault(word, len(known)) for word in cut])
         lengths.append(len(cut))
