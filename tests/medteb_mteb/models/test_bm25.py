@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from pathlib import Path
 
 import mteb
 import numpy as np
@@ -14,8 +13,6 @@ from torch.utils.data import DataLoader
 from mar_st.text.words import character_bigrams
 from medteb_mteb.folders import read_folder, task_from_folder
 from medteb_mteb.models.bm25 import BM25Model, english_words, normalise, normalised_jieba_words
-
-SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
 
 CORPUS = Dataset.from_list(
     [
@@ -171,12 +168,10 @@ def test_all_task_types_run_through_mteb(data_root, tmp_path):
         ("cmedqa-rerank", 0.1557),
     ],
 )
-def test_agrees_with_the_reference_on_real_data(name, reference):
+def test_agrees_with_the_reference_on_real_data(shared_data, name, reference):
     import pytrec_eval
 
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"the evaluation data ({SHARED / name}) is not on this machine")
-    data = read_folder(SHARED / name).retrieval
+    data = read_folder(shared_data / "eval" / name).retrieval
     model = BM25Model("char-bigram")
     model.index(Dataset.from_list(data.corpus))
     results = model.search(Dataset.from_list(data.queries), top_k=1000, top_ranked=data.top_ranked)
