@@ -11,7 +11,6 @@ from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
     from mar_st.online.listing import Listing
-    from mar_st.online.lookup import LookupListing
 
 __all__ = ["ExportSettings", "as_text", "export"]
 
@@ -31,32 +30,33 @@ class ExportSettings(Settings):
     )
 
 
-def export(settings: ExportSettings) -> Listing | LookupListing:
+def export(settings: ExportSettings) -> Listing | dict[str, Any]:
     """Export an optimised query encoder that runs without torch.
 
     All requested variants are written, compared with the original and timed on this processor; the fastest
     one that is close to the original is loaded by default. One that cannot be written or run is left out and
-    listed with the reason.
+    listed with the reason. A lookup encoder becomes a model folder with its table in int8.
     """
     from mar_st.export.exporting import run  # lazy: torch
 
     return run(settings)
 
 
-def as_text(listing: Any) -> str:
-    """Return an export's content as text: one line per variant, the chosen one marked."""
-    lookup = not hasattr(listing, "variants")
-    chosen = "numpy-int8" if lookup else listing.chosen
-    reports = {name: variant.report for name, variant in getattr(listing, "variants", {}).items()}
-    if lookup:
-        reports[chosen] = listing.report
+def as_text(written: Listing | dict[str, Any]) -> str:
+    """Return what was written as text: one line per variant, the chosen one marked."""
+    if isinstance(written, dict):  # a lookup encoder
+        chosen, dim, refused = "numpy-int8", written["dim"], {}
+        reports = {chosen: written}
+    else:
+        chosen, dim, refused = written.chosen, written.dim, written.refused
+        reports = {name: variant.report for name, variant in written.variants.items()}
     columns = ["p50_ms", "per_second", "bytes", "cosine_min", "cosine_mean"]
-    lines = [f"query encoder of {listing.dim} dimensions"]
+    lines = [f"query encoder of {dim} dimensions"]
     lines.append(f"  {'variant':16}" + "".join(f"{name:>13}" for name in columns))
     for name, report in reports.items():
         mark = "*" if name == chosen else " "
         lines.append(f"{mark} {name:16}" + "".join(f"{report[column]:13,g}" for column in columns))
-    lines += [f"{name} left out: {reason}" for name, reason in getattr(listing, "refused", {}).items()]
+    lines += [f"{name} left out: {reason}" for name, reason in refused.items()]
     if not reports[chosen]["within_limits"]:
         lines.append(f"No variant is within the limits; {chosen} is the closest to the original.")
     return "\n".join(lines)

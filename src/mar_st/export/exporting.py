@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.export import ExportSettings
-    from mar_st.online.lookup import LookupListing
 
 #: Writers of an encoder's variants. A writer is made of the graph, example inputs, the listing and the
 #: folder; called with a precision, it writes and describes a variant.
@@ -47,7 +46,7 @@ WRITERS: dict[str, Callable[..., Any]] = {
 MAX_COMPARED = 512
 
 
-def run(settings: ExportSettings) -> Listing | LookupListing:
+def run(settings: ExportSettings) -> Listing | dict[str, Any]:
     """Write an optimised query encoder, and measure it, see `mar_st.export.export`.
 
     Raises:
@@ -68,7 +67,7 @@ def run(settings: ExportSettings) -> Listing | LookupListing:
     original = encoder.encode(texts)
     with finished_folder(settings.out) as part:
         if isinstance(encoder.modules[0], LookupEncoder):
-            return write_lookup(encoder, settings.model, part, texts, original)
+            return write_lookup(encoder, part, texts, original)
         listing = _write(encoder, settings, part)
         return _measured(listing, part, texts, original)
 

@@ -147,6 +147,8 @@ class LookupEncoder(InputModule):
         config = cls.load_config(model_name_or_path, **hub)
         weights = cls.load_torch_weights(model_name_or_path, **hub)
         table = weights["embedding.weight"]
+        if "scales" in weights:  # of `mar export`: int8, with a scale per feature
+            table = weights["embedding.weight"] = table * weights.pop("scales")[:, None]
         features = saved_features(place, config, dictionary, tuple(table.shape))
         module = cls(features, config["embedding_dimension"]).to(table.dtype)
         module.load_state_dict(weights)

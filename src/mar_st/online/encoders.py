@@ -11,9 +11,9 @@ import numpy as np
 
 from mar_st.model.names import model_folder
 from mar_st.online.front import TextPacker
-from mar_st.online.listing import LISTING_FILE, Listing, format_of
-from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
-from mar_st.online.protocol import EncoderError, encoder_name, find_prompt
+from mar_st.online.listing import LISTING_FILE, Listing
+from mar_st.online.lookup import NumpyLookupEncoder
+from mar_st.online.protocol import EncoderError, find_prompt
 from mar_st.online.runtimes import open_runtime
 
 if TYPE_CHECKING:
@@ -48,20 +48,15 @@ def load_query_encoder(
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING_FILE).is_file():
-        exported: QueryEncoder
-        if format_of(folder) == LookupListing.form:
-            exported = NumpyLookupEncoder.open(folder)
-        else:
-            exported = ExportedEncoder.open(folder, backend=backend, threads=threads)
-        name = encoder_name(exported)
-        if query is not None and query != name:
+        exported = ExportedEncoder.open(folder, backend=backend, threads=threads)
+        if query is not None and query != exported.query:
             raise EncoderError(
-                f"{source} is an exported encoder and holds only {name or 'one query encoder'}, not "
-                f"{query!r}; export that one with `mar export MODEL OUT --query-encoder {query}`."
+                f"{source} is an exported encoder and holds only {exported.query or 'one'}, not {query!r}; "
+                f"export that one with `mar export MODEL OUT --query-encoder {query}`."
             )
         return exported
     if folder is not None and backend == "auto":
-        saved = NumpyLookupEncoder.of_model(folder, query)
+        saved = NumpyLookupEncoder.open(folder, query)
         if saved is not None:
             return saved
     if backend not in ("auto", "torch"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -17,7 +17,8 @@ from mar_st.online.protocol import EncoderError
 if TYPE_CHECKING:
     from pathlib import Path
 
-LISTING_FILE = "export.json"
+#: The listing of an exported folder, and its format.
+LISTING_FILE, FORMAT = "export.json", "mar-export"
 
 #: Files with the token embeddings, float16, and the tokenizer.
 EMBEDDINGS, TOKENIZER = "embeddings.npy", "tokenizer.json"
@@ -94,8 +95,8 @@ class ExportVariant:
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
-class ExportListing:
-    """Fields common to all `export.json` files, which also hold `format`.
+class Listing:
+    """Content of `export.json`, which also holds `format`.
 
     Attributes:
         model: The exported model.
@@ -103,12 +104,19 @@ class ExportListing:
         dim: Width of the vectors.
         normalised: Whether they have length 1.
         similarity: Similarity function of the model.
-        max_length: Maximum tokens (for lookup encoders: characters) of a text.
+        max_length: Maximum tokens of a text.
         prompts: Stored prompts by name.
+        pooling: Pooling of the encoder.
+        positions: Number of a text's first position.
+        filler: Padding token.
+        truncation: Side on which a text is cut.
+        variants: The variants of the encoder, by name.
+        chosen: Name of the variant that is loaded by default.
         space: Digest of the document space, if it is known.
+        refused: Requested variants that could not be written, with the reason.
+        bigrams: Whether vectors of token pairs are added to the embeddings, see `BIGRAM_FILES`.
     """
 
-    form: ClassVar[str]
     model: ExportedModel
     files: dict[str, FileEntry]
     dim: Size
@@ -116,32 +124,36 @@ class ExportListing:
     similarity: str | None
     max_length: Size
     prompts: dict[str, str | None]
+    pooling: Pooling
+    positions: Count
+    filler: Count
+    truncation: Literal["right", "left"]
+    variants: dict[str, ExportVariant]
+    chosen: str
     space: str | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+    bigrams: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the listing of an exported folder, and check that its files are there with their sizes.
 
         Raises:
-            EncoderError: The listing is missing, damaged or of another format, or a file is missing, cut, or
-                outside the folder.
+            EncoderError: The listing is damaged or of another format, or a file is missing, cut, or outside
+                the folder.
         """
         path = folder / LISTING_FILE
         try:
             content = read_json(path)
-            if not isinstance(content, dict) or content.pop("format", None) != cls.form:
-                raise EncoderError(f"{path} is not of the format {cls.form}. Run `mar export`.")
+            if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+                raise EncoderError(f"{path} is not of the format {FORMAT}. Run `mar export`.")
             listing: Self = TypeAdapter(cls).validate_python(content)
-        except FileNotFoundError as error:
-            raise EncoderError(
-                f"{folder} has no {LISTING_FILE}, so it is not an exported encoder. Run `mar export`."
-            ) from error
         except ValidationError as error:
             from mar_st.options import invalid  # lazy: typer
 
             message = " ".join(invalid(error).split())
             raise EncoderError(f"{path}: {message} Export the model again.") from error
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
         unlisted = sorted(set(listing.needed()) - set(listing.files))
         if unlisted:
@@ -156,57 +168,16 @@ class ExportListing:
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading reads."""
-        raise NotImplementedError
-
-    def write(self, folder: Path) -> None:
-        """Write `export.json`."""
-        write_json(folder / LISTING_FILE, {"format": self.form, **asdict(self)})
-
-    def digest(self, files: list[str], settings: Any) -> str:
-        """Return the digest of all that vectors depend on: the model, some files, and settings."""
-        content = [self.model["identity"], {name: self.files[name]["sha256"] for name in files}, settings]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def query(self) -> str | None:
-        """Return the name of the query encoder in the exported model; `None` if unknown."""
-        return self.model.get("query")
-
-
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
-class Listing(ExportListing):
-    """Content of `export.json` of an encoder with a graph.
-
-    Attributes:
-        pooling: Pooling of the encoder.
-        positions: Number of a text's first position.
-        filler: Padding token.
-        truncation: Side on which a text is cut.
-        variants: The variants of the encoder, by name.
-        chosen: Name of the variant that is loaded by default.
-        refused: Requested variants that could not be written, with the reason.
-        bigrams: Whether vectors of token pairs are added to the embeddings, see `BIGRAM_FILES`.
-    """
-
-    form: ClassVar[str] = "mar-export"
-
-    pooling: Pooling
-    positions: Count
-    filler: Count
-    truncation: Literal["right", "left"]
-    variants: dict[str, ExportVariant]
-    chosen: str
-    refused: dict[str, str] = field(default_factory=dict)
-    bigrams: bool = False
-
-    def needed(self) -> list[str]:
-        """Return the names of the files that loading needs."""
         of_variants = [name for entry in self.variants.values() for name in (entry.graph, *entry.files)]
         return [TOKENIZER, EMBEDDINGS, *self.pair_files(), *of_variants]
 
     def pair_files(self) -> tuple[str, ...]:
         """Return the names of the files with vectors of token pairs, if it has such vectors."""
         return BIGRAM_FILES if self.bigrams else ()
+
+    def write(self, folder: Path) -> None:
+        """Write `export.json`."""
+        write_json(folder / LISTING_FILE, {"format": FORMAT, **asdict(self)})
 
     def choose(self, backend: str) -> ExportVariant:
         """Return the variant of a back end, see `load_query_encoder`.
@@ -223,15 +194,13 @@ class Listing(ExportListing):
         return self.variants[name]
 
     def identity(self, variant: ExportVariant) -> str:
-        """Return the digest of all that the vectors of a variant depend on."""
+        """Return the digest of all that the vectors of a variant depend on: model, files and settings."""
+        names = [*variant.files, EMBEDDINGS, TOKENIZER, *self.pair_files()]
         settings = [self.max_length, self.prompts, self.pooling, self.positions, self.truncation]
-        return self.digest([*variant.files, EMBEDDINGS, TOKENIZER, *self.pair_files()], settings)
+        content = [self.model["identity"], {name: self.files[name]["sha256"] for name in names}, settings]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-
-def format_of(folder: Path) -> str | None:
-    """Return the format that a folder's `export.json` names; `None` if it names none."""
-    try:
-        content = read_json(folder / LISTING_FILE)
-    except ValueError:
-        return None
-    return content.get("format") if isinstance(content, dict) else None
+    @property
+    def query(self) -> str | None:
+        """Return the name of the query encoder in the exported model; `None` if unknown."""
+        return self.model.get("query")

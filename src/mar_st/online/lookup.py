@@ -1,25 +1,16 @@
-"""Lookup encoders computed with numpy: of `mar export`, and of saved models.
-
-An exported folder has settings in `export.json`, the dictionary in `features.json`, and `lookup.bin`: in
-little-endian and this order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32
-`(features,)` and the table `(features, dim)` int8.
-"""
+"""Lookup encoders of saved models, computed with numpy."""
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from mar_st.files import read_json
-from mar_st.lookup.features import Features, saved_features
+from mar_st.lookup.features import DICTIONARY, Features, saved_features
 from mar_st.model.digest import model_digest, space_of
 from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
-from mar_st.online.listing import ExportListing, Size
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -28,34 +19,11 @@ if TYPE_CHECKING:
 
     from mar_st.modules.layout import SavedModule
 
-DICTIONARY, TABLE_FILE = "features.json", "lookup.bin"
-
 #: Type of the lookup encoder in saved models, and suffix of the type of the module after it.
 _LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
-#: torch's names of the types of a saved table that numpy has, by safetensors' name.
-_TABLE_TYPES = {"F16", "F32"}
-
-
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class LookupListing(ExportListing):
-    """Content of `export.json` of a lookup encoder, which does not use its prompts.
-
-    Attributes:
-        features: Number of features.
-        lengths: Length of the shortest and of the longest n-gram, in characters.
-        report: Measurements of the export.
-    """
-
-    form: ClassVar[str] = "mar-lookup"
-
-    features: Size
-    lengths: tuple[Size, Size]
-    report: dict[str, Any] = field(default_factory=dict)
-
-    def needed(self) -> list[str]:
-        """Return the names of the files that loading needs."""
-        return [DICTIONARY, TABLE_FILE]
+#: Types of a saved table that numpy has, by safetensors' name.
+_TABLE_TYPES = {"F16", "F32", "I8"}
 
 
 class NumpyLookupEncoder:
@@ -83,38 +51,7 @@ class NumpyLookupEncoder:
         vars(self).update(settings)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Load an exported folder.
-
-        Raises:
-            EncoderError: The folder is broken.
-        """
-        listing = LookupListing.read(folder)
-        features = Features(
-            _json(folder / DICTIONARY), lengths=listing.lengths, max_length=listing.max_length
-        )
-        content = (folder / TABLE_FILE).read_bytes()
-        count, dim = listing.features, listing.dim
-        if len(features) != count or len(content) != 4 * (2 * count + dim) + count * dim:
-            raise EncoderError(
-                f"The files of {folder} come from different exports; export the encoder again."
-            )
-        singles = np.frombuffer(content, "<f4", 2 * count + dim)
-        parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))
-        parts["table"] = np.frombuffer(content, np.int8, offset=singles.nbytes).reshape(count, dim)
-        return cls(
-            features,
-            parts,
-            identity=listing.digest(listing.needed(), [listing.lengths, listing.max_length]),
-            origin=listing.model["identity"],
-            query=listing.query,
-            space=listing.space,
-            normalised=listing.normalised,
-            prompts=listing.prompts,
-        )
-
-    @classmethod
-    def of_model(cls, folder: Path, query: str | None = None) -> Self | None:
+    def open(cls, folder: Path, query: str | None = None) -> Self | None:
         """Load the query encoder of a saved model if it is a lookup encoder; open only its files.
 
         Args:
@@ -135,20 +72,17 @@ class NumpyLookupEncoder:
         place, config = chain[0].path, _json(chain[0].path / "config.json")
         try:
             with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
-                kinds = {file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 -- no mapping
-                if len(kinds) != 1 or not kinds <= _TABLE_TYPES:
+                if file.get_slice("embedding.weight").get_dtype() not in _TABLE_TYPES:
                     return None
-                weights = {key: file.get_tensor(key) for key in sorted(file.keys())}
+                weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 -- no mapping
         except (SafetensorError, OSError) as error:
             raise EncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
-        if "embedding.weight" not in weights:
-            raise EncoderError(f"{place} holds no table of vectors; copy the encoder again.")
         table = weights["embedding.weight"]
         features = saved_features(str(place), config, place / DICTIONARY, table.shape)
         parts = {
             "weights": weights["weight"].astype(np.float32),
             "bias": weights["bias"].astype(np.float32),
-            "scales": np.ones(len(features), dtype=np.float32),
+            "scales": weights.get("scales", np.ones(len(features), dtype=np.float32)),
             "table": table,
         }
         identity = model_digest(folder, route=name or "query")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
 
@@ -58,7 +56,7 @@ def test_the_module_is_a_query_encoder(original, family):  # noqa: F811
 
 
 def test_numpy_agrees_with_the_module(original, family, tmp_path):  # noqa: F811
-    listing = run(family / "mar", tmp_path / "out")
+    run(family / "mar", tmp_path / "out")
     encoder = load_query_encoder(tmp_path / "out")
     vectors = encoder.encode(QUERIES)  # noqa: F811
     assert vectors.dtype == np.float32
@@ -68,8 +66,9 @@ def test_numpy_agrees_with_the_module(original, family, tmp_path):  # noqa: F811
     assert encoder.count_tokens(QUERIES) == original.count_tokens(QUERIES)
     for name in ("dim", "space", "normalised", "max_length", "prompts"):
         assert getattr(encoder, name) == getattr(original, name)
-    assert listing.model["identity"] == original.identity
     assert space_of(tmp_path / "out") == original.space
+    loaded = load_query_encoder(tmp_path / "out", backend="torch")
+    np.testing.assert_allclose(loaded.encode(QUERIES), vectors, atol=1e-5)
     with pytest.raises(EncoderError, match="no prompt 'nix'"):
         encoder.encode(["头疼"], prompt_name="nix")
 
@@ -81,20 +80,6 @@ def test_it_is_loaded_without_torch(exported):
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["(1,", f"{DIM})", "False"]
-
-
-def test_broken_folders_are_refused(exported, tmp_path):
-    folder = tmp_path / "broken"
-    shutil.copytree(exported, folder)
-    content = (folder / "lookup.bin").read_bytes()
-    (folder / "lookup.bin").write_bytes(content[:-1])
-    with pytest.raises(EncoderError, match=r"lookup.bin has \d+ bytes"):
-        load_query_encoder(folder)
-    (folder / "lookup.bin").write_bytes(content)
-    settings = json.loads((folder / "export.json").read_text())
-    (folder / "export.json").write_text(json.dumps(settings | {"features": settings["features"] - 1}))
-    with pytest.raises(EncoderError, match="come from different exports"):
-        load_query_encoder(folder)
 
 
 def test_an_exported_encoder_searches_an_index(exported, family, tmp_path):  # noqa: F811

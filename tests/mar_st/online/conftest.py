@@ -1,17 +1,13 @@
-"""Folders of exported encoders, as small as their formats allow."""
+"""The folder of an exported encoder, as small as its format allows."""
 
 from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from mar_st.online.listing import entry_of
-from mar_st.online.lookup import LookupListing
 
-#: Features of the lookup encoder: runs of one and two characters, and a word.
-FEATURES = ["头", "疼", "头疼", "a", "\tabc"]
 PROMPTS = {"query": "", "other": "x"}
 
 
@@ -35,33 +31,6 @@ class ExportFolder:
             else:
                 part[last] = value
         self.listing.write_text(json.dumps(content), encoding="utf-8")
-
-    def replace(self, name, content):
-        """Replace a file, and its entry in the listing."""
-        (self.path / name).write_bytes(content)
-        self.change(files={**self.files(), name: entry_of(self.path / name)})
-
-    def files(self):
-        return json.loads(self.listing.read_text(encoding="utf-8"))["files"]
-
-
-@pytest.fixture
-def lookup_folder(tmp_path):
-    """A lookup encoder with random numbers."""
-    folder = tmp_path / "lookup"
-    folder.mkdir()
-    values = np.random.default_rng(0).standard_normal(5 + 4 + 5).astype("<f4")
-    values[9:] = np.abs(values[9:]) / 50  # scales
-    table = np.random.default_rng(1).integers(-127, 128, 5 * 4).astype(np.int8)
-    (folder / "lookup.bin").write_bytes(values.tobytes() + table.tobytes())
-    (folder / "features.json").write_text(json.dumps(FEATURES), encoding="utf-8")
-    LookupListing(
-        model={"source": "m", "identity": "0" * 64, "query": "query-lookup"},
-        files={name: entry_of(folder / name) for name in ("lookup.bin", "features.json")},
-        features=5, dim=4, normalised=True, similarity="cosine", lengths=[1, 2], max_length=8,
-        prompts=PROMPTS, space="s" * 64,
-    ).write(folder)  # fmt: skip
-    return ExportFolder(folder)
 
 
 @pytest.fixture

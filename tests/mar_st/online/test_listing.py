@@ -6,7 +6,6 @@ import pytest
 
 from mar_st.online.encoders import load_query_encoder
 from mar_st.online.listing import Listing
-from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.online.protocol import EncoderError
 
 
@@ -16,9 +15,7 @@ def test_what_is_written_is_read(graph_folder):
     assert Listing.read(graph_folder.path) == listing
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "[]", "null", '{"format": "mar-export"}', '{"format": "mar-lookup"}']
-)
+@pytest.mark.parametrize("content", [None, "", "[]", '{"format": "mar-export"}', '{"format": "other"}'])
 def test_a_file_that_is_no_listing_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "export.json").write_text(content, encoding="utf-8")
@@ -107,15 +104,6 @@ def test_the_identity_changes_with_all_that_vectors_depend_on(graph_folder, chan
         graph_folder.change(**change)
     assert len(set(before)) == 3
     assert (before[1] == after[1]) == same
-
-
-@pytest.mark.parametrize("query", [None, "query-lookup"])
-def test_the_kind_of_folder_decides_what_opens_it(lookup_folder, query):
-    encoder = load_query_encoder(lookup_folder.path, query=query)
-    assert isinstance(encoder, NumpyLookupEncoder)
-    assert encoder.query == "query-lookup"
-    with pytest.raises(EncoderError, match="holds only query-lookup, not 'query'"):
-        load_query_encoder(lookup_folder.path, query="query")
 
 
 def test_a_folder_that_was_not_exported_has_no_exported_back_end(tmp_path):
