@@ -7,15 +7,14 @@ the Hub; UTF-8 and GB18030; errors with `FILE:LINE`.
 from __future__ import annotations
 
 from mar_st.data.columns import (
-    check_negatives,
-    check_share,
+    column_texts,
+    dataset_of,
     drawn_rows,
     to_dataset,
     with_negatives,
 )
 from mar_st.data.rows import HUB, ROW_SUFFIXES, Row, hub_dataset, locate, read_rows, row_files
 from mar_st.data.sequences import (
-    NO_TEXT,
     Texts,
     Triple,
     Triples,
@@ -24,7 +23,6 @@ from mar_st.data.sequences import (
     distinct_texts,
     numbered,
 )
-from mar_st.data.tables import column_texts, dataset_of
 from mar_st.data.texts import read_texts, texts_by_id
 from mar_st.data.training import (
     Source,
@@ -36,15 +34,12 @@ from mar_st.data.training import (
 
 __all__ = [
     "HUB",
-    "NO_TEXT",
     "ROW_SUFFIXES",
     "Row",
     "Source",
     "Texts",
     "Triple",
     "Triples",
-    "check_negatives",
-    "check_share",
     "column_texts",
     "data_digest",
     "dataset_of",

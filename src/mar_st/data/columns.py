@@ -1,4 +1,4 @@
-"""Conversion of triples to the columns that a stage trains on."""
+"""Conversion of triples to the columns that a stage trains on, as data sets of `datasets`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.data.sequences import NO_TEXT, ROWS_PER_READ, Triples
-from mar_st.data.tables import dataset_of, table_of
+from mar_st.data.sequences import ROWS_PER_READ, Texts, Triples
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -35,81 +34,70 @@ def to_dataset(
     seed: int,
     positives: Positives = "all",
     weight: float = 1.0,
-    missing_negatives: Literal["refuse", "batch"] = "refuse",
+    name: str = "rows",
 ) -> Dataset:
     """Return one row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
-    The instruction of a triple is put before its query. For triples in a mapped file, the columns are in a
-    mapped file, too.
+    The instruction of a triple is put before its query.
 
     Args:
-        triples: The data.
+        triples: The data. If negatives are asked for, those without any are left out, see `with_negatives`.
         negatives: Hard negatives per row; drawn with replacement if a triple has fewer.
         seed: Seed of the draw.
         positives: One row for each positive of a query, or one row with a random positive.
         weight: Number of rows relative to the triples: 0.5 keeps a random half, 2 repeats every row, each
             time with its own positives and negatives.
-        missing_negatives: Treatment of a triple without negatives: an error, or a row whose negatives are
-            empty (null) until `TrainRows` fills them from the batch.
+        name: Name of the data, for messages.
 
     Returns:
         A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`.
 
     Raises:
-        MarError: Negatives are requested and a triple has none, or the weight is not above 0 and finite, or
-            so small that it leaves no row.
+        MarError: Negatives are requested and no triple has one, or the weight is not above 0 and finite.
     """
     if not 0 < weight < math.inf:
         raise MarError(f"The weight of data is above 0 and finite; got {weight}.")
-    table = Triples.of(triples)
-    if negatives and missing_negatives == "refuse":
-        check_negatives(table, negatives)
-    schema = pa.schema(
-        [
-            (name, pa.string())
-            for name in ("query", "positive", *(f"negative_{n + 1}" for n in range(negatives)))
-        ]
-    )
+    table = with_negatives(triples, name) if negatives else Triples.of(triples)
+    columns = ("query", "positive", *(f"negative_{n + 1}" for n in range(negatives)))
+    schema = pa.schema([(column, pa.string()) for column in columns])
+    rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
+    return dataset_of(pa.Table.from_batches(_batches(table, rows, documents, schema), schema))
 
-    def drawn() -> Iterator[pa.RecordBatch]:
-        rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
-        check_share(len(table), weight, rows)
-        return _batches(table, rows, documents, schema)
 
-    key = table.key and f"{table.key}-{negatives}-{positives}-{weight}-{seed}"
-    return dataset_of(table_of(drawn, schema, key))
+def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
+    """Return a dataset over an Arrow table, which is not copied.
+
+    Args:
+        table: The table.
+        rows: Indices of the rows to include, in order; `None`: all.
+    """
+    from datasets import Dataset  # lazy: datasets
+    from datasets.fingerprint import generate_random_fingerprint  # lazy: datasets
+    from datasets.table import InMemoryTable  # lazy: datasets
+
+    indices = None
+    if rows is not None:
+        indices = InMemoryTable(pa.table({"indices": pa.array(rows, pa.uint64())}))
+    # The fingerprint that `datasets` makes by itself reads the whole table.
+    return Dataset(InMemoryTable(table), indices_table=indices, fingerprint=generate_random_fingerprint())
+
+
+def column_texts(dataset: Dataset, column: str) -> Texts:
+    """Return the texts of a column of a dataset, which are not copied."""
+    chunks = [chunk.cast(pa.string()) for chunk in dataset.data.column(column).chunks]
+    indices = dataset._indices
+    return Texts(chunks, None if indices is None else indices.column(0).to_numpy().astype(np.int64))
 
 
 def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
-    """Return row numbers in a share: 0.5 draws half, 2.5 gives each row twice and a half.
-
-    Raises:
-        MarError: The share is above 0, but so small that it leaves none of the rows.
-    """
-    rows = _share(number, weight, rng)
-    check_share(number, weight, rows)
-    return rows
-
-
-def check_share(number: int, weight: float, rows: np.ndarray) -> None:
-    """Raise `MarError` if a weight above 0 leaves none of the rows."""
-    if number and weight > 0 and not len(rows):
-        raise MarError(
-            f"A weight of {weight:g} leaves none of {number} rows. Give this data entry a weight of at least "
-            f"{1 / number:.2g}, or leave it out."
-        )
-
-
-def _share(number: int, weight: float, rng: random.Random) -> np.ndarray:
+    """Return row numbers in a share: 0.5 draws half, 2.5 gives each row twice and a half."""
     whole, rest = int(weight), weight - int(weight)
     drawn = sorted(rng.sample(range(number), round(rest * number))) if rest else []
     return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
 
 
 def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
-    """Return the triples that have negatives; a warning counts the others.
-
-    NLI data hold premises that nothing contradicts; the other premises are still useful.
+    """Return the triples that have hard negatives; a warning counts the others.
 
     Args:
         triples: The data.
@@ -125,38 +113,14 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
         return table
     if without == len(table):
         raise MarError(
-            f"data {name}: none of the {without} premises has a contradiction to take as a negative. Set "
-            "'negatives: 0' for this data entry, or give rows with the label contradiction."
+            f"data {name}: none of the {without} queries has a hard negative (in NLI data: a contradiction). "
+            "Set 'negatives: 0' for this data entry, mine some (mar mine), or select other rows ('where')."
         )
     logger.warning(
-        "data %s: %d of %d premises have no contradiction and are left out ('negatives: 0' keeps them).",
+        "data %s: %d of %d queries have no hard negative and are left out ('negatives: 0' keeps them).",
         name, without, len(table),
     )  # fmt: skip
     return Triples(table.table.filter(pa.array(has_negatives)))
-
-
-def check_negatives(table: Triples, negatives: int) -> None:
-    """Refuse triples without the hard negatives that are asked for.
-
-    Raises:
-        MarError: A triple has no negatives.
-    """
-    without = np.flatnonzero(table.negatives == 0)
-    if len(without):
-        raise MarError(
-            f"The query {table[int(without[0])].query[:30]!r} has no negatives but {negatives} are asked "
-            f"for; this holds for {len(without)} of {len(table)} triples. Set 'negatives: 0' or "
-            "'missing_negatives: batch' for this data entry, mine some (mar mine), or select other rows "
-            "('where')."
-        )
-
-
-def whole_queries(table: Triples, rows: np.ndarray) -> pa.Array:
-    """Return the queries of some triples, each after its instruction."""
-    queries = table.queries.gathered(rows)
-    if not table.instructed:
-        return queries
-    return pc.binary_join_element_wise(table.instructions.gathered(rows), queries, "")
 
 
 def _drawn(
@@ -172,7 +136,7 @@ def _drawn(
         else:
             rows, documents = _draw(table, negatives, positives, rng)
         if remaining < 1:
-            share = _share(len(rows), remaining, rng)
+            share = drawn_rows(len(rows), remaining, rng)
             rows, documents = rows[share], documents[share]
         parts.append((rows, documents))
         remaining -= 1
@@ -188,13 +152,11 @@ def _draw(
     counts = zip(table.starts.tolist(), table.positives.tolist(), table.negatives.tolist(), strict=False)
     for row, (start, own, others) in enumerate(counts):
         for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
-            chosen: list[int] = []
-            if others:
-                draw = rng.sample if others >= negatives else rng.choices
-                chosen = draw(range(others), k=negatives)
+            draw = rng.sample if others >= negatives else rng.choices
+            chosen = draw(range(others), k=negatives) if negatives else []
             rows.append(row)
             documents.append(start + positive)
-            documents.extend([start + own + index for index in chosen] or [NO_TEXT] * negatives)
+            documents.extend([start + own + index for index in chosen])
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
 
 
@@ -203,5 +165,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), ROWS_PER_READ):
         block = slice(start, start + ROWS_PER_READ)
+        parts = [table.instructions.gathered(rows[block]), table.queries.gathered(rows[block])]
+        queries = pc.binary_join_element_wise(*parts, "")
         of_columns = [table.documents.gathered(column) for column in documents[block].T]
-        yield pa.RecordBatch.from_arrays([whole_queries(table, rows[block]), *of_columns], schema=schema)
+        yield pa.RecordBatch.from_arrays([queries, *of_columns], schema=schema)

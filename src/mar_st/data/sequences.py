@@ -1,7 +1,7 @@
 """Texts and triples in Arrow tables: read like lists, as compact as their characters.
 
-A list of Python objects costs several kilobytes per triple and is copied for every process. These hold the
-texts once, in memory or in a mapped file, and make Python objects of the requested rows only.
+A list of Python objects costs several kilobytes per triple and is copied for every worker process. These hold
+the texts once and make Python objects of the requested rows only.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ TEXTS_SCHEMA = pa.schema([("text", pa.string())])
 
 #: Rows of a record batch.
 ROWS_PER_READ = 8192
-
-#: Number of a text that is missing.
-NO_TEXT = -1
 
 
 @dataclass(frozen=True)
@@ -125,18 +122,15 @@ class Texts(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def take(self, rows: np.ndarray) -> list[str]:
-        """Return some of the texts as a list, by row number; `None` for `NO_TEXT`."""
+        """Return some of the texts as a list, by row number."""
         texts: list[str] = self.gathered(rows).to_pylist()
         return texts
 
     def gathered(self, rows: np.ndarray) -> pa.Array:
-        """Return some of the texts as an array, by row number; null for `NO_TEXT`."""
-        rows = np.asarray(rows)
-        missing = rows == NO_TEXT
-        if not len(rows) or missing.all():
-            return pa.nulls(len(rows), pa.string())
-        places = np.where(missing, 0, rows)
-        stored = places if self.rows is None else self.rows[places]
+        """Return some of the texts as an array, by row number."""
+        if not len(rows):
+            return pa.array([], pa.string())
+        stored = rows if self.rows is None else self.rows[rows]
         of_chunk = np.searchsorted(self._ends, stored, side="right")
         order = np.argsort(of_chunk, kind="stable")
         numbers, firsts = np.unique(of_chunk[order], return_index=True)
@@ -144,10 +138,7 @@ class Texts(Sequence[str]):
         for number, own in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
             start = self._ends[number] - len(self.chunks[number])
             parts.append(self.chunks[number].take(pa.array(stored[own] - start)))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        texts = pa.concat_arrays(parts).take(pa.array(back))
-        return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(order)))
 
     def blocks(self) -> Iterator[pa.Array]:
         """Yield all texts in order, as string arrays of some thousands."""
@@ -157,14 +148,9 @@ class Texts(Sequence[str]):
         for start in range(0, len(self.rows), ROWS_PER_READ):
             yield self.gathered(np.arange(start, min(start + ROWS_PER_READ, len(self.rows))))
 
-    def missing(self) -> np.ndarray:
-        """Return True if a text is null, `(n,)` bool."""
-        parts = [np.asarray(block.is_null()) for block in self.blocks()]
-        return np.concatenate([np.empty(0, dtype=bool), *parts])
-
     def lengths(self) -> np.ndarray:
         """Return the characters of each text, `(n,)` int32."""
-        parts = [pc.fill_null(pc.utf8_length(block), 0).to_numpy() for block in self.blocks()]
+        parts = [pc.utf8_length(block).to_numpy() for block in self.blocks()]
         return np.concatenate([np.empty(0, dtype=np.int32), *parts])
 
     def table(self, name: str) -> pa.Table:
@@ -177,11 +163,10 @@ class Triples(Sequence[Triple]):
 
     Args:
         table: Columns as in `TRIPLES_SCHEMA`.
-        key: Digest of the content, if the table is in a mapped file.
     """
 
-    def __init__(self, table: pa.Table, key: str | None = None) -> None:
-        self.table, self.key = table, key
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
 
     @classmethod
     def of(cls, triples: Iterable[Triple]) -> Triples:
@@ -315,7 +300,7 @@ def digests(texts: Sequence[str]) -> np.ndarray:
     """Return 128 bits of each text, `(n, 2)` uint64: equal ones for equal texts."""
     digest = xxhash.xxh3_128_digest
     parts = [
-        b"".join(digest(text or b"") for text in block.cast(pa.binary()).to_pylist())
+        b"".join(digest(text) for text in block.cast(pa.binary()).to_pylist())
         for block in Texts.of(texts).blocks()
     ]
     return np.frombuffer(b"".join(parts), dtype=np.uint64).reshape(-1, 2)

@@ -1,15 +1,15 @@
 """Training data: triples of texts, triples of ids beside a corpus, labelled pairs, or single texts.
 
-Forms (`form` of a data entry; `auto` tells the first four apart by their columns):
+Forms (`form` of a data entry; `auto` tells the first three apart by their columns):
 
 - `triples`: rows with a query, positives and maybe hard negatives (see `QUERY`, `POSITIVES`, `NEGATIVES` and
   `negative_1`, `negative_2`, ...: the names of sentence-transformers, FlagEmbedding and Tevatron), optional
   `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`,
   `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of corpus ids), as written beside a
   built edition. Rows that repeat a query are not merged; a batch never holds two of them.
-- `scored-pairs`: rows with `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
-  sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
-- `labelled-pairs`: the same with `label`, 1 for the same meaning.
+- `pairs`: rows with `sentence1`, `sentence2` and `score` (STS, 0 to 1) or `label` (1: the same meaning);
+  pairs that share their first sentence become one triple, its positives those scored 0.5 or more; a sentence
+  without any is left out.
 - `nli`: rows with `premise`, `hypothesis`, `label`: entailed hypotheses are positives, contradicted ones hard
   negatives. Neutral rows and premises without an entailed hypothesis are left out (BMRetriever, section on
   fine-tuning data).
@@ -17,8 +17,7 @@ Forms (`form` of a data entry; `auto` tells the first four apart by their column
   `corpus.jsonl`, as `role` says.
 
 A document that answers a query in any row is not a negative of that query, and neither is a copy that differs
-in case, width, blanks or punctuation. From `MAPPED_BYTES` on the rows are a file in the cache of `datasets`,
-which all processes of a machine map.
+in case, width, blanks or punctuation.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from mar_st.data.rows import HUB, hub_dataset, locate, read_rows, row_files
+from mar_st.data.rows import HUB, hub_dataset, locate, read_rows
 from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, Triples, batches
-from mar_st.data.tables import table_of
 from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
 from mar_st.files import sha256
@@ -74,9 +72,6 @@ NLI_LABELS = {
     "0": "entailment", "1": "neutral", "2": "contradiction",
     "-1": "without a label", "-": "without a label",
 }  # fmt: skip
-
-#: Files of this size (bytes) or more are converted to a mapped table instead of one in memory.
-MAPPED_BYTES = 2**26
 
 #: Default template for a query with an instruction; the released models were trained with it.
 INSTRUCTION_TEMPLATE = "<instruct>{instruction}\n<query>"
@@ -137,24 +132,18 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     reader = _Reader(entry)
     form = entry.form if entry.form != "auto" else reader.form()
     schema = TEXTS_SCHEMA if form == "texts" else TRIPLES_SCHEMA
-    key = data_digest(entry) if _size(entry) >= MAPPED_BYTES else None
     read = {
-        "triples": reader.triples, "scored-pairs": lambda: reader.pairs("score"), "nli": reader.nli,
-        "labelled-pairs": lambda: reader.pairs("label"), "texts": reader.texts,
+        "triples": reader.triples, "pairs": reader.pairs, "nli": reader.nli, "texts": reader.texts,
     }[form]  # fmt: skip
-    rows = table_of(lambda: batches(read(), schema), schema, key, reader.left_out)
+    rows = pa.Table.from_batches(batches(read(), schema), schema)
     false = _false_negatives(Triples(rows)) if schema is TRIPLES_SCHEMA else np.empty(0, dtype=bool)
     if false.any():
         reader.left_out[FALSE_NEGATIVES] += int(false.sum())
-        key = key and _key(key, "without false negatives")
-        kept = _without(Triples(rows), false)
-        rows = table_of(lambda: batches(kept, schema), schema, key)
+        rows = Triples.of(_without(Triples(rows), false)).table
     if entry.limit is not None and len(rows) > entry.limit:
         reader.left_out["beyond the limit"] += len(rows) - entry.limit
-        key = key and _key(key, entry.limit, seed)
         drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
-        taken = rows.take(pa.array(drawn))
-        rows = table_of(taken.to_batches, schema, key)
+        rows = rows.take(pa.array(drawn))
     if not len(rows):
         condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
         what = "texts" if form == "texts" else "triples"
@@ -162,7 +151,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     details: dict[str, Any] = {"form": form, "left_out": dict(reader.left_out)}
     if form == "texts":
         return Source(entry, texts=Texts(rows.column("text").chunks), **details)
-    triples = Triples(rows, key)
+    triples = Triples(rows)
     if triples.instructed and (triples.instructed < len(triples) or entry.symmetric or entry.prompt):
         raise MarError(
             f"{entry.path}: {triples.instructed} of {len(triples)} rows have an 'instruction', "
@@ -207,16 +196,6 @@ def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any
 def _key(*content: Any) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _size(entry: Data) -> int:
-    """Return the bytes that are read of an entry."""
-    if entry.path.startswith(HUB):
-        return int(hub_dataset(entry.path).data.nbytes)
-    files = row_files(entry.path, TABLES[entry.role])
-    if _of_ids(entry):
-        files.append(files[0].with_name("corpus.jsonl"))
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _of_ids(entry: Data) -> bool:
@@ -281,7 +260,7 @@ class _Reader:
         if "premise" in self.first:
             return "nli"
         if "sentence1" in self.first:
-            return "scored-pairs" if "score" in self.first else "labelled-pairs"
+            return "pairs"
         return "triples"
 
     def _rows(self, make: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
@@ -340,19 +319,18 @@ class _Reader:
 
         yield from read_rows(entry.path, make, table="triples")
 
-    def pairs(self, label: str) -> Iterator[Triple]:
+    def pairs(self) -> Iterator[Triple]:
         """Yield the triples of pairs with a score or a label."""
 
         def judged(row: dict[str, Any]) -> tuple[dict[str, Any], str, str, bool]:
             first, second = as_text(row.get("sentence1")), as_text(row.get("sentence2"))
-            score = as_number(row.get(label))
+            score = as_number(row.get("score", row.get("label")))
             if first is None or second is None or score is None:
                 raise MarError(
-                    f"needs 'sentence1', 'sentence2' and a number {label!r}; no text may be empty."
+                    "needs 'sentence1', 'sentence2' and a number 'score' (or 'label'); no text may be empty."
                 )
-            if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
-                wanted = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"
-                raise MarError(f"{label!r} is {score:g}; it should be {wanted}.")
+            if not 0 <= score <= 1:
+                raise MarError(f"the score is {score:g}; it should be from 0 to 1; divide it by its maximum.")
             return row, first, second, score >= MIN_POSITIVE_SCORE
 
         return self._grouped(self._rows(judged))

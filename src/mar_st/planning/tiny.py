@@ -157,11 +157,9 @@ def _data(entry: Data) -> dict[str, Any]:
     if entry.form == "texts":
         name = "queries" if entry.role == "query" else "corpus"
         return content | {"path": f"{RETRIEVAL_DATA}/train/{name}.jsonl"}
-    if entry.form == "labelled-pairs":
-        return content | {"path": STS_DATA, "columns": {"label": "score"}}
-    if entry.form in ("nli", "scored-pairs") or entry.symmetric:
+    if entry.form in ("nli", "pairs") or entry.symmetric:
         # No packaged data has the three labels of NLI; scored pairs give the same columns.
-        return content | {"path": STS_DATA, "form": "scored-pairs"}
+        return content | {"path": STS_DATA, "form": "pairs"}
     return content | {"path": f"{RETRIEVAL_DATA}/train"}
 
 

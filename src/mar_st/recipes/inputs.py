@@ -139,7 +139,7 @@ class Data(Strict):
     path: str = Field(
         description="JSONL, CSV, TSV or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'"
     )
-    form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
+    form: Literal["auto", "triples", "pairs", "nli", "texts"] = Field(
         default="auto", description="form of the rows; 'auto': recognised by the columns"
     )
     columns: dict[str, str] = Field(
@@ -153,10 +153,8 @@ class Data(Strict):
         default=None, gt=0, description="number of rows that --dry-run assumes if the data are missing"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
-    negatives: int = Field(default=1, ge=0, description="number of hard negatives that are read per row")
-    missing_negatives: Literal["refuse", "batch"] = Field(
-        default="refuse",
-        description="rows without a hard negative: 'refuse', an error; 'batch', documents of other rows",
+    negatives: int = Field(
+        default=1, ge=0, description="number of hard negatives per row; rows without any are left out"
     )
     positives: Literal["one", "all"] = Field(
         default="all", description="rows per query: one for each positive, or one for a drawn positive"

@@ -55,12 +55,12 @@ def projects(recipe: Recipe, stage: Stage) -> bool:
 def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
     """Return True if a joint stage reads the vectors of its frozen documents instead of encoding them.
 
-    It encodes them if another model teaches, whose vectors are then the labels, if both columns of symmetric
-    data go through the query encoder, or if missing negatives are taken from the batch.
+    It encodes them if another model teaches, whose vectors are then the labels, or if both columns of
+    symmetric data go through the query encoder.
     """
     if not isinstance(stage, JointStage) or stage.freeze != "document" or stage.teacher_source is not None:
         return False
-    return not any(entry.symmetric or entry.missing_negatives == "batch" for entry in entries)
+    return not any(entry.symmetric for entry in entries)
 
 
 def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:

@@ -15,8 +15,7 @@ from transformers import set_seed
 from transformers.integrations import get_reporting_integration_callbacks  # type: ignore[attr-defined]
 from transformers.utils import logging
 
-from mar_st.data import Source, Triples, data_digest, locate, read_source
-from mar_st.data.columns import check_negatives
+from mar_st.data import Source, Triples, data_digest, locate, read_source, with_negatives
 from mar_st.errors import MarError
 from mar_st.files import (
     locked,
@@ -214,14 +213,14 @@ class RecipeRun:
             self.sides.cut = cut_backbones(recipe, self.sources, root, self._say)
 
     def _check_negatives(self, stage: Stage) -> None:
-        """Check that data have the hard negatives that a stage asks for, unless it mines its own."""
+        """Refuse data without any of the hard negatives that a stage asks for, unless it mines its own."""
         if isinstance(stage, AlignStage | RetroMAEStage) or getattr(stage, "mine", None) is not None:
             return
         sources = {source.entry.name: source for source in self.sources}
         for entry in stage_entries(self.recipe, stage):
-            source = sources[entry.name]
-            if entry.negatives and entry.missing_negatives == "refuse" and source.form != "nli":
-                check_negatives(Triples.of(source.triples), entry.negatives)
+            triples = Triples.of(sources[entry.name].triples)
+            if entry.negatives and not triples.negatives.any():
+                with_negatives(triples, entry.name)  # raises
 
     def stage(self, index: int) -> None:
         """Run one stage unless it is finished."""
@@ -312,10 +311,9 @@ class RecipeRun:
     ) -> Source:
         """Return a data entry with hard negatives, which the model finds among the documents of the entry.
 
-        Negatives of the data are kept beside the mined ones, as in `mar mine`. A query for which no candidate
-        is left takes the documents of its batch. Vectors are kept in the teacher store, so a killed run
-        resumes. With several processes each mines all queries, with
-        vectors that they encode together.
+        Negatives of the data are kept beside the mined ones, as in `mar mine`. Vectors are kept in the
+        teacher store, so a killed run resumes. With several processes each mines all queries, with vectors
+        that they encode together.
         """
         if source.form != "triples":
             raise MarError(
@@ -343,9 +341,7 @@ class RecipeRun:
             f"stage {stage.name}: hard negatives from {entry.name} for {queries - without:,} of {queries:,} "
             f"queries; {result.counts['random negatives']:,} random ones"
         )
-        missing = "batch" if result.counts["triples without a negative"] else entry.missing_negatives
-        entry = entry.model_copy(update={"missing_negatives": missing})
-        return replace(source, entry=entry, triples=result.triples)
+        return replace(source, triples=result.triples)
 
     def close(self) -> Path:
         """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.data import Texts, dataset_of, distinct, distinct_texts
-from mar_st.data.columns import check_share
+from mar_st.data import Texts, dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.columns import check_prompt, labelled, with_vectors
@@ -133,7 +132,7 @@ def align_to(
     second = _documents(sources, stage) if len(stage.text_weights) > 1 else None
     repeated = stage.batches == "mixed" or second is not None
     for group in groups:
-        rows = weighted(len(group.texts), group.weight, settings.seed)
+        rows = drawn_rows(len(group.texts), group.weight, random.Random(settings.seed))
         data[group.name] = _rows(model, teacher_of, group, rows, second, settings.seed)
         repeated |= len(rows) > len(group.texts)
         prompt = prompts.get(group.prompt, "")
@@ -260,16 +259,3 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
             "data with them, or align on 'all'."
         )
     return chosen
-
-
-def weighted(number: int, weight: float, seed: int) -> np.ndarray:
-    """Return `number * weight` rows: each row `floor(weight)` times, the rest drawn with a seed.
-
-    Raises:
-        MarError: The weight leaves none of the rows.
-    """
-    whole, rest = divmod(round(number * weight), number)
-    drawn = sorted(random.Random(seed).sample(range(number), rest))
-    rows = np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
-    check_share(number, weight, rows)
-    return rows

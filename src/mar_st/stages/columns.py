@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils import logging
 
-from mar_st.data import column_texts, dataset_of, numbered, to_dataset, with_negatives
+from mar_st.data import column_texts, dataset_of, numbered, to_dataset
 from mar_st.errors import MarError
 from mar_st.model.digest import DOCUMENT_PROMPTS
 from mar_st.modules.arrangement import route
@@ -42,37 +42,25 @@ MIN_ROOM, WANTED_ROOM, MAX_CUT_SHARE, SAMPLE_TEXTS = 16, 32, 0.05, 1000
 DOCUMENT_PROMPT = "document"
 
 
-def read_columns(source: Source, seed: int) -> Dataset:
-    """Return the columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`.
-
-    Premises of NLI data without a contradiction are left out if negatives are asked for.
-    """
-    entry, triples = source.entry, source.triples
-    if entry.negatives and source.form == "nli" and entry.missing_negatives == "refuse":
-        triples = with_negatives(triples, entry.name)
-    return to_dataset(
-        triples,
-        negatives=entry.negatives,
-        positives=entry.positives,
-        seed=seed,
-        weight=entry.weight,
-        missing_negatives=entry.missing_negatives,
-    )
-
-
 def stage_columns(
     sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: StageSettings
 ) -> dict[str, Dataset]:
     """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
 
     Raises:
-        MarError: Negatives are required, but a query has none.
+        MarError: Negatives are required, and no query has one.
     """
     data = {}
     for source in sources:
-        negatives = source.entry.negatives if stage.negatives is None else stage.negatives
-        stage_source = replace(source, entry=source.entry.model_copy(update={"negatives": negatives}))
-        data[source.entry.name] = read_columns(stage_source, settings.seed)
+        entry = source.entry
+        data[entry.name] = to_dataset(
+            source.triples,
+            negatives=entry.negatives if stage.negatives is None else stage.negatives,
+            positives=entry.positives,
+            seed=settings.seed,
+            weight=entry.weight,
+            name=entry.name,
+        )
     return data
 
 
@@ -196,11 +184,7 @@ def with_vectors(
 
     Returns:
         The columns of `read`, and `label`: `(columns, width)` float32 per row, in the order of all columns.
-
-    Raises:
-        MarError: A row lacks a negative, so there is no vector to learn from.
     """
-    _check_complete(dataset)
     names = dataset.column_names
     stores: dict[Side, Vectors] = {}
     rows: dict[str, np.ndarray] = {}
@@ -224,25 +208,13 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
 
     Returns:
         The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns.
-
-    Raises:
-        MarError: A row lacks a negative, so there is no score to learn from.
     """
-    _check_complete(dataset)
     names = dataset.column_names
     rows = zip(*(column_texts(dataset, name) for name in names), strict=True)
     pairs = [(query, document) for query, *documents in rows for document in documents]
     label = _label(np.arange(len(pairs)).reshape(len(dataset), len(names) - 1))
     with_rows = dataset_of(_table(dataset).append_column("label", label))
     return with_rows.with_transform(_Read(tuple(names), (scores_of(pairs),), scores=True))
-
-
-def _check_complete(dataset: Dataset) -> None:
-    if any(column_texts(dataset, name).missing().any() for name in dataset.column_names):
-        raise MarError(
-            "Rows without negatives ('missing_negatives: batch') have no stored vectors or scores to learn "
-            "from. Mine negatives for them (mar mine), or set 'negatives: 0'."
-        )
 
 
 def _table(dataset: Dataset) -> pa.Table:

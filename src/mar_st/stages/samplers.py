@@ -60,30 +60,7 @@ class TrainRows(Dataset[dict[str, Any]]):
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
                 rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
-        if any(None in row.values() for row in rows):
-            _fill(rows, wanted)
         return rows
-
-
-def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
-    """Fill missing negatives with documents of the other rows; the indices of the batch seed the draw."""
-    if len(rows) < 2:
-        raise MarError(
-            "A row without negatives takes documents of the other rows of its batch, so each process needs "
-            "at least two rows per batch. Choose a larger batch_size, or mine negatives (mar mine)."
-        )
-    rng = np.random.default_rng(indices)
-    names = [name for name in rows[0] if name == "positive" or name.startswith("negative_")]
-    owners = [[row[name] for name in names if row[name] is not None] for row in rows]
-    for place, row in enumerate(rows):
-        empty = [name for name in names if row[name] is None]
-        if not empty:
-            continue
-        few = len(rows) - 1 < len(empty)
-        others = rng.choice(len(rows) - 1, size=len(empty), replace=few)
-        for name, other in zip(empty, (others + (others >= place)).tolist(), strict=True):
-            documents = owners[other]
-            row[name] = documents[int(rng.integers(len(documents)))]
 
 
 class FirstFit:
@@ -369,13 +346,6 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
 
 
 def _keys(dataset: datasets.Dataset) -> np.ndarray:
-    """Return the keys of all texts, `(rows, texts)`; equal texts of any dataset have equal keys.
-
-    A missing negative, which the batch fills with one of its own texts, keeps no row out.
-    """
-    columns: list[np.ndarray] = []
-    for column in text_columns(dataset):
-        texts = column_texts(dataset, column)
-        keys = digests(texts)[:, 0]
-        columns.append(np.where(texts.missing(), columns[0], keys) if columns else keys)
+    """Return the keys of all texts, `(rows, texts)`; equal texts of any dataset have equal keys."""
+    columns = [digests(column_texts(dataset, column))[:, 0] for column in text_columns(dataset)]
     return np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""Tests of the columns that triples become: draws, weights, and missing negatives."""
+"""Tests of the columns that triples become: draws and weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from datasets import Dataset
 
 from mar_st.data import (
-    NO_TEXT,
     Texts,
     Triple,
     Triples,
@@ -18,7 +17,6 @@ from mar_st.data import (
     distinct_texts,
     numbered,
     to_dataset,
-    with_negatives,
 )
 from mar_st.errors import MarError
 
@@ -39,19 +37,6 @@ def test_negatives_are_repeated_only_if_there_are_too_few():
     for row in data.select([0, 1]):
         assert {row["negative_1"], row["negative_2"]} == {"错2", "错3"}
     assert data[2]["negative_1"] == data[2]["negative_2"] == "错0"
-
-
-def test_missing_negatives_are_counted():
-    triples = [Triple("问", ("答",)), Triple("题", ("解",), ("错",))]
-    with pytest.raises(MarError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
-        to_dataset(triples, negatives=1, seed=0)
-
-
-@pytest.mark.parametrize("positives", ["one", "all"])
-def test_missing_negatives_are_left_empty_for_the_batch(positives):
-    triples = [*TRIPLES, Triple("问二", ("答5",))]
-    data = to_dataset(triples, negatives=1, seed=0, positives=positives, missing_negatives="batch")
-    assert [row["query"] for row in data if row["negative_1"] is None] == ["问二"]
 
 
 @pytest.mark.parametrize(("weight", "rows"), [(0.3, 3), (1.0, 10), (2.5, 25)])
@@ -96,31 +81,15 @@ def test_texts_of_a_column_follow_the_rows_of_the_dataset():
     assert list(column_texts(dataset_of(large, np.array([1, 0])), "query")) == ["", "é"]
 
 
-def test_gathered_documents_are_null_only_where_there_is_none():
-    texts = Texts.of(["甲", "", "丙"]).select(np.array([2, 1, 0]))
-    assert texts.gathered(np.array([0, NO_TEXT, 1, 2])).to_pylist() == ["丙", None, "", "甲"]
-
-
 def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
     triples = [Triple("问二", ("答",)), *TRIPLES]
     with caplog.at_level("WARNING", logger="mar_st"):
-        assert list(with_negatives(triples, "nli")) == TRIPLES
-    assert "data nli: 1 of 3 premises" in caplog.text
-    caplog.clear()
-    assert list(with_negatives(TRIPLES, "nli")) == TRIPLES
-    assert not caplog.text
-    with pytest.raises(MarError, match="data nli: none of the 1 premises"):
-        with_negatives(triples[:1], "nli")
-
-
-@pytest.mark.parametrize("positives", ["one", "all"])
-def test_a_weight_that_leaves_no_row_is_refused(positives):
-    options = {"negatives": 0, "seed": 0, "positives": positives}
-    with pytest.raises(
-        MarError, match=r"A weight of 0\.1 leaves none of 2 rows\. .* at least 0\.5, or leave"
-    ):
-        to_dataset(TRIPLES, weight=0.1, **options)
-    assert len(to_dataset(TRIPLES, weight=2.1, **options)) > 0
+        data = to_dataset(triples, negatives=1, seed=0, name="nli")
+    assert data.to_dict() == to_dataset(TRIPLES, negatives=1, seed=0).to_dict()
+    assert caplog.text.count("data nli: 1 of 3 queries") == 1
+    assert to_dataset(triples, negatives=0, seed=0)["query"][0] == "问二"
+    with pytest.raises(MarError, match="data nli: none of the 1 queries"):
+        to_dataset(triples[:1], negatives=1, seed=0, name="nli")
 
 
 ROWS = [

@@ -11,7 +11,6 @@ from pyarrow import parquet
 from mar_st.data import Triple, read_source, to_dataset
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
-from mar_st.stages.columns import read_columns
 
 
 def _write(path, rows):
@@ -74,7 +73,7 @@ def test_labelled_pairs_are_grouped_by_their_first_sentence(tmp_path):
     ]
     path = _write(tmp_path / "pairs.jsonl", rows)
     assert read_source(_entry(path), 0).triples == [Triple("甲", ("乙",), ("丙",))]
-    assert read_source(_entry(path, form="labelled-pairs"), 0).triples == [Triple("甲", ("乙",), ("丙",))]
+    assert read_source(_entry(path, form="pairs"), 0).triples == [Triple("甲", ("乙",), ("丙",))]
 
 
 @pytest.mark.parametrize("labels", [("entailment", "neutral", "contradiction"), (0, 1, 2)])
@@ -85,35 +84,6 @@ def test_nli_contradictions_are_hard_negatives(tmp_path, labels):
     bad = _write(tmp_path / "bad.jsonl", [{"premise": "前", "hypothesis": "后", "label": "maybe"}])
     with pytest.raises(MarError, match=r"bad.jsonl:1: .*'maybe'"):
         read_source(_entry(bad), 0)
-
-
-def _nli(tmp_path, *rows, **fields):
-    labels = ("entailment", "contradiction")
-    content = [
-        {"premise": premise, "hypothesis": f"{premise}{label}", "label": label}
-        for premise, kinds in rows
-        for label in labels[:kinds] if kinds
-    ]  # fmt: skip
-    return read_source(_entry(_write(tmp_path / "nli.jsonl", content), **fields), 0)
-
-
-def test_premises_without_a_contradiction_are_counted_and_left_out(tmp_path, caplog):
-    source = _nli(tmp_path, ("甲", 2), ("乙", 1), ("丙", 2), negatives=1)
-    assert len(source.triples) == 3
-    with caplog.at_level("WARNING", logger="mar_st"):
-        columns = read_columns(source, 0)
-    assert columns["query"][:] == ["甲", "丙"]
-    assert columns["negative_1"][:] == ["甲contradiction", "丙contradiction"]
-    assert "1 of 3 premises have no contradiction and are left out" in caplog.text
-    caplog.clear()
-    whole = read_columns(_nli(tmp_path, ("甲", 2), ("乙", 1), negatives=0), 0)
-    assert whole["query"][:] == ["甲", "乙"]
-    assert not caplog.text
-
-
-def test_nli_data_without_any_contradiction_are_refused(tmp_path):
-    with pytest.raises(MarError, match=r"none of the 2 premises has a contradiction .* 'negatives: 0'"):
-        read_columns(_nli(tmp_path, ("甲", 1), ("乙", 1), negatives=1), 0)
 
 
 def test_single_texts_are_read_and_blank_ones_refused(tmp_path):

@@ -1,13 +1,12 @@
-"""Large data in the cache of `datasets`, digests, and negatives that answer their query."""
+"""Digests of data, and negatives that answer their query."""
 
 from __future__ import annotations
 
 import json
 
-import datasets
 import pytest
 
-from mar_st.data import Triple, data_digest, read_source, to_dataset, training
+from mar_st.data import Triple, data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 
@@ -30,39 +29,6 @@ def _write(path, rows):
 
 def _entry(path, **settings):
     return Data(name="entry", path=path, prompt="", **settings)
-
-
-@pytest.fixture
-def mapped(monkeypatch, tmp_path):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    return lambda: monkeypatch.setattr(training, "MAPPED_BYTES", 0)
-
-
-@pytest.mark.parametrize("fields", [{}, {"where": {"source": ["b"]}}, {"limit": 30}])
-def test_mapped_data_equal_those_in_memory(tmp_path, mapped, fields):
-    rows = [{**row, "negatives": [*row["negatives"], row["positives"][0]]} for row in ROWS]
-    entry = _entry(_write(tmp_path / "rows.jsonl", rows), **fields)
-    sources = [read_source(entry, 5)]
-    mapped()
-    sources += [read_source(entry, 5), read_source(entry, 5)]  # written, then found
-    assert [source.triples.key is None for source in sources] == [True, False, False]
-    for source in sources[1:]:
-        assert source.triples == sources[0].triples
-        assert source.left_out == sources[0].left_out
-        for positives in ("one", "all"):
-            options = {"negatives": 2, "positives": positives, "seed": 3}
-            data = [to_dataset(one.triples, **options) for one in (source, sources[0])]
-            assert data[0].to_dict() == data[1].to_dict()
-
-
-def test_a_failed_conversion_is_reported_and_repeated(tmp_path, mapped):
-    mapped()
-    path = tmp_path / "rows.jsonl"
-    _write(path, [*ROWS, {}])
-    with pytest.raises(MarError, match=r"rows\.jsonl:101: needs 'query'"):
-        read_source(_entry(str(path)))
-    _write(path, ROWS)
-    assert len(read_source(_entry(str(path))).triples) == 100
 
 
 def test_the_digest_covers_contents_names_and_settings(tmp_path):

@@ -81,7 +81,6 @@ def _frozen(**changes):
         (_frozen(freeze="query"), [{}], False),
         (ALIGN, [{}], False),
         (_frozen(), [{}, {"symmetric": True}], False),
-        (_frozen(), [{}, {"missing_negatives": "batch"}], False),
     ],
 )
 def test_vectors_of_frozen_documents_are_read_unless_something_needs_their_texts(stage, entries, expected):

@@ -110,5 +110,5 @@ def test_a_recipe_is_asymmetric_if_its_last_stage_joins_the_sides(load, content)
 def test_mining_needs_triples():
     mined = ["stages.document-init.mine={}", "stages.document-init.negatives=1"]
     assert load_recipe("mar-mini", mined).stages[1].mine.range_max == 100
-    with pytest.raises(MarError, match=r"stage document-init: 'mine' needs triples; .* labelled-pairs"):
-        load_recipe("mar-mini", [*mined, "data.sts.form=labelled-pairs"])
+    with pytest.raises(MarError, match=r"stage document-init: 'mine' needs triples; .* pairs"):
+        load_recipe("mar-mini", [*mined, "data.sts.form=pairs"])

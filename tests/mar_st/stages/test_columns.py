@@ -129,16 +129,6 @@ def test_labels_are_those_of_selected_and_shuffled_rows(teacher):
                 np.testing.assert_array_equal(row["label"].numpy(), expected(row, list(ROLES)))
 
 
-def test_rows_without_a_negative_are_refused_before_anything_is_asked_for():
-    data = to_dataset([*TRIPLES, Triple("问", ("答",))], negatives=1, seed=0, missing_negatives="batch")
-    for call in (
-        lambda: with_vectors(data, ROLES, lambda texts, role: pytest.fail("asked for vectors")),
-        lambda: with_scores(data, lambda pairs: pytest.fail("asked for scores")),
-    ):
-        with pytest.raises(MarError, match="have no stored vectors or scores"):
-            call()
-
-
 @pytest.mark.parametrize(("prompt", "told"), [("检索：", 0), ("请检索回答下列医学问题的文档段落", 1)])
 def test_a_prompt_that_cuts_many_texts_is_told(prompt, told, monkeypatch):
     warnings = []
