@@ -28,10 +28,12 @@ class Cached:
     Attributes:
         labels: Labels of the batch.
         orders: Order of the rows in the passes of each column; `None`: unchanged.
+        scale_gradient: Gradient of a learnt temperature, which `calculate_loss` sets.
     """
 
     labels: Any
     orders: list[Tensor | None]
+    scale_gradient: Tensor | None = None
 
     def joined(self, reps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the vectors of the columns in the order of their rows, from those of the passes."""
@@ -87,11 +89,14 @@ class PassesMixin(CachedLossMixin):
                 plain, with_grad, copy_random_state, random_states, ranges
             )
             return
+        state = vectors = None
         for index, features in enumerate(self._passes(plain, spans)):
-            replayed = nullcontext() if random_states is None else random_states[index]
-            with replayed, nullcontext() if with_grad else torch.no_grad():
-                state = RandContext(*features.values()) if copy_random_state else None
-                vectors = self.model(features)["sentence_embedding"]
+            # Vectors of a frozen encoder get no gradient: one pass of the replay shows it, and is the last.
+            if vectors is None or not with_grad or vectors.requires_grad:
+                replayed = nullcontext() if random_states is None else random_states[index]
+                with replayed, nullcontext() if with_grad else torch.no_grad():
+                    state = RandContext(*features.values()) if copy_random_state else None
+                    vectors = self.model(features)["sentence_embedding"]
             yield vectors, state
 
     def _passes(self, features: dict[str, Any], spans: np.ndarray | None) -> Iterator[dict[str, Any]]:
