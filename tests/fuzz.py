@@ -26,7 +26,7 @@ from mar_st.files import parse_yaml
 from mar_st.index import Index, build_index, parse_filter
 from mar_st.online import load_query_encoder
 from mar_st.recipes.load import load_recipe
-from medteb_mteb.folders import read_folder
+from medteb_mteb.folders.content import read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

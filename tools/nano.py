@@ -27,8 +27,8 @@ from mar_st.files import finished, write_text
 from mar_st.text.bm25 import BM25Index
 from mar_st.text.values import as_id, as_number
 from mar_st.text.words import segmenter
-from medteb_mteb.folders import Problems, inspect_folder, table_rows
-from medteb_mteb.folders.layout import config_names, config_splits
+from medteb_mteb.folders.content import table_rows
+from medteb_mteb.folders.layout import Problems, config_names, config_splits, inspect_folder
 from medteb_mteb.tasks.nano import BM25, HYBRID, HYBRID_SIZE, NanoData, check_split
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.step import judge
     from medteb_mteb.curation.llm import load_llm
     from medteb_mteb.curation.sts.step import sts
-    from medteb_mteb.folders import task_from_folder
+    from medteb_mteb.folders.tasks import task_from_folder
     from medteb_mteb.plugin import (
         RegistryError,
         register,
@@ -41,7 +41,7 @@ _HOMES = {
     "register": "plugin",
     "register_tasks": "plugin",
     "sts": "curation.sts.step",
-    "task_from_folder": "folders",
+    "task_from_folder": "folders.tasks",
 }
 
 __all__ = [

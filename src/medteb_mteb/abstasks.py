@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +22,7 @@ from mteb.timing import TimingStack
 from pydantic import PrivateAttr
 
 from mar_st.errors import MarError
-from mar_st.files import one_line, write_json
+from mar_st.files import one_line
 from medteb_mteb.editions import DATA_VARIABLE, STATISTICS
 from medteb_mteb.measures import Judged, means, score_queries, without_disputed
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from mteb.models import ModelMeta
     from mteb.types import RetrievalOutputType
-    from mteb.types.statistics import DescriptiveStatistics
 
 __all__ = ["DataUnavailableError", "JudgedRetrieval", "LocalMetadata", "LocalTask", "copy_of", "finite"]
 
@@ -175,25 +173,6 @@ class LocalTask(AbsTask):
             MarError: The model returns NaN or infinite values.
         """
         return super().evaluate(finite(model), *args, **kwargs)
-
-    def calculate_descriptive_statistics(
-        self, overwrite_results: bool = False, num_proc: int | None = None
-    ) -> dict[str, DescriptiveStatistics]:
-        """Return statistics as mteb defines them, read from the data's folder or computed and kept there."""
-        own = self.metadata
-        if not isinstance(own, LocalMetadata):  # data of the Hub: left to mteb
-            return super().calculate_descriptive_statistics(overwrite_results, num_proc)
-        if (stored := own.descriptive_stats) is not None and not overwrite_results:
-            return stored
-        with tempfile.TemporaryDirectory() as scratch:
-            self.metadata = LocalMetadata.in_folder(Path(scratch), own.model_dump())  # mteb writes there
-            try:
-                statistics = super().calculate_descriptive_statistics(True, num_proc)
-            finally:
-                self.metadata = own
-        own.descriptive_stat_path.parent.mkdir(exist_ok=True)
-        write_json(own.descriptive_stat_path, statistics, indent=4)
-        return statistics
 
 
 def copy_of(name: str) -> Path | None:

@@ -8,8 +8,8 @@ An edition is a folder with a manifest::
         corpus.jsonl  queries.jsonl  qrels/test.tsv
 
 The digest of the canonical manifest is the dataset revision that results carry. The card, `provenance.json`,
-`croissant.json`, licence texts and hidden files are no part of it: correcting a sentence of the card must not
-separate scores that were measured on the same data.
+licence texts and hidden files are no part of it: correcting a sentence of the card must not separate scores
+that were measured on the same data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
-    "CROISSANT",
     "DATA_VARIABLE",
     "MANIFEST_NAME",
     "PROVENANCE",
@@ -62,8 +61,8 @@ __all__ = [
 
 DATA_VARIABLE = "MEDTEB_DATA"
 MANIFEST_NAME = "manifest.json"
-#: Record of how and when data were made, and metadata for data set search.
-PROVENANCE, CROISSANT = "provenance.json", "croissant.json"
+#: Record of how and when data were made.
+PROVENANCE = "provenance.json"
 #: Folder of descriptive statistics, beside the data and computed from them.
 STATISTICS = "descriptive_stats"
 
@@ -239,7 +238,7 @@ def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
 def _is_data(relative: Path) -> bool:
     if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
         return False
-    if relative.as_posix() in (MANIFEST_NAME, PROVENANCE, CROISSANT) or relative.parts[0] == STATISTICS:
+    if relative.as_posix() in (MANIFEST_NAME, PROVENANCE) or relative.parts[0] == STATISTICS:
         return False
     if relative.suffix.lower() in {".md", ".part"}:
         return False

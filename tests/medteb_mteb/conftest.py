@@ -74,13 +74,10 @@ def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Writes the named tasks of English MedTEB, and `snapshot.json` if options or entries are given."""
+    """Writes the named tasks of English MedTEB."""
 
-    def write(*names, entries=None, **options):
+    def write(*names):
         folder = write_snapshot(tmp_path / "data", list(names))
-        if options or entries is not None:
-            content = {"options": options, "tasks": entries or {}}
-            (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
         monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
         return folder
 

@@ -12,7 +12,8 @@ import pytest
 
 from medteb_mteb.abstasks import DataUnavailableError, copy_of, finite
 from medteb_mteb.editions import STATISTICS, find_edition, verify
-from medteb_mteb.folders import read_folder, task_from_folder
+from medteb_mteb.folders.content import read_folder
+from medteb_mteb.folders.tasks import task_from_folder
 from medteb_mteb.measures import means, score_queries
 
 OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")

@@ -15,13 +15,9 @@ import pytest
 
 from mar_st.errors import MarError
 from medteb_mteb.editions import read_provenance, write_manifest
-from medteb_mteb.folders import (
-    FolderError,
-    inspect_folder,
-    load_into,
-    read_folder,
-    task_from_folder,
-)
+from medteb_mteb.folders.content import read_folder
+from medteb_mteb.folders.layout import FolderError, inspect_folder
+from medteb_mteb.folders.tasks import load_into, task_from_folder
 
 MAIN_SCORES = {
     "Retrieval": "ndcg_at_10",

@@ -20,7 +20,7 @@ import yaml
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_json, sha256, write_json, write_text
 from medteb_mteb.editions import Edition, load_edition, write_manifest
-from medteb_mteb.tasks.english import COLUMNS, FOLDER, MANIFEST, english_tasks
+from medteb_mteb.tasks.english import COLUMNS, FOLDER, english_tasks
 from medteb_mteb.tasks.tables import table as table_of
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ def write_snapshot(
     writer.writerows([COLUMNS[one.type], *([row[name] for name in COLUMNS[one.type]] for row in rows)])
     path = folder / f"{task}.csv"
     write_text(path, table.getvalue(), private=one.needs == "credentials")
-    manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {"tasks": {}}
+    stated = folder / "snapshot.json"
+    manifest = read_json(stated) if stated.is_file() else {"tasks": {}}
     manifest["tasks"][task] = {
         "sha256": sha256(path),
         "rows": len(rows),
@@ -253,5 +254,5 @@ def write_snapshot(
         "made_from": dict(sorted(raw.used.items())),
         **more,
     }
-    write_json(folder / MANIFEST, manifest)
+    write_json(stated, manifest)
     return path

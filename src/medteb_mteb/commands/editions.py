@@ -19,6 +19,7 @@ from medteb_mteb.editions import (
     verify,
     write_manifest,
 )
+from medteb_mteb.folders.layout import PINNED_SETTINGS
 
 __all__ = ["WriteSettings", "edition_app", "resolve", "write"]
 
@@ -77,10 +78,7 @@ class WriteSettings(Settings):
 
 def write(settings: WriteSettings) -> dict[str, Any]:
     """Check a folder's data, and write its manifest with the digest of every data file."""
-    from medteb_mteb.folders import (
-        PINNED_SETTINGS,  # lazy: yaml
-        read_folder,  # lazy: yaml
-    )
+    from medteb_mteb.folders.content import read_folder  # lazy: pyarrow
 
     folder = settings.folder
     # The extra fields of an earlier manifest are kept; its files are expected to have changed.

@@ -20,7 +20,8 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Settings, Switch, say, shown
-from medteb_mteb.folders import TaskFolder, is_nano, read_folder
+from medteb_mteb.folders.content import TaskFolder, read_folder
+from medteb_mteb.folders.layout import is_nano
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,9 +117,7 @@ def run(settings: RunSettings) -> RunOutcome:
         for name in (one.metadata.name for one in tasks)
         if name in scored or name not in outcome.left_out
     ]
-    differs = {task.metadata.name: str(getattr(task, "differs", "")) for task in tasks}
-    differs = {name: text for name, text in differs.items() if text and name in scored}
-    outcome.table = ResultTable(labels, names, entries, _averages(settings), differs)
+    outcome.table = ResultTable(labels, names, entries, _averages(settings))
     return outcome
 
 

@@ -84,14 +84,12 @@ class ResultTable:
         entries: Measured scores; a missing pair shows as a dash.
         averages: Further averages: groups of tasks by name. An average is the mean of the means of its
             groups, and a dash unless all their tasks have a score.
-        differs: Differences between the data of a task and the published ones, by task.
     """
 
     models: list[str]
     tasks: list[str]
     entries: list[ScoreEntry]
     averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    differs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_key = {(entry.model, entry.task): entry for entry in self.entries}
@@ -154,7 +152,6 @@ class ResultTable:
             "interval": {"method": "percentile bootstrap over test items", "level": CONFIDENCE_LEVEL,
                          "resamples": RESAMPLES, "seed": SEED},
             "tasks": self.tasks,
-            "differs": dict(self.differs),
             "rows": rows,
             "comparisons": [
                 {"task": task, "model": first, "other": other, **compared._asdict()}
@@ -169,7 +166,6 @@ class ResultTable:
             f"p = {c.p_value:.4f}"
             for task, first, other, c in self.comparisons
         ]
-        lines += [f"{task}: not the published data: {text}" for task, text in self.differs.items()]
         for entry in self.entries:
             where = f"{entry.task}, {entry.model}"
             if entry.note:

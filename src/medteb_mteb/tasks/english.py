@@ -1,10 +1,9 @@
 """English MedTEB (arXiv 2507.19407): its 51 tasks, over a snapshot of their data.
 
 A snapshot is the folder `$MEDTEB_DATA/MedTEB-eng` with a CSV file per task in the columns of the authors'
-scrapers. `snapshot.json` is optional: it holds for each task the digest of the file, how it was made and how
-it differs from the published one. The code of the authors defines more tasks; which 51 are the paper's
-follows from its averages. The main scores are the paper's: macro F1 of a logistic regression on 8 texts per
-label of 70 % of the rows, V-measure of all rows as one set, the best F1 of the similarities, nDCG@10.
+scrapers. The code of the authors defines more tasks; which 51 are the paper's follows from its averages. The
+main scores are the paper's: macro F1 of a logistic regression on 8 texts per label of 70 % of the rows,
+V-measure of all rows as one set, the best F1 of the similarities, nDCG@10.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from sklearn.model_selection import train_test_split
 
 from mar_st.data import Row, read_rows
 from mar_st.errors import MarError
-from mar_st.files import printable, read_json
 from medteb_mteb.abstasks import LocalTask, copy_of
 from medteb_mteb.editions import leads_outside, sha256_of
-from medteb_mteb.folders import FolderError
+from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.tasks.public import NOT_BUILT, not_built
 from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, table
 
@@ -36,15 +34,14 @@ __all__ = [
     "COLUMNS",
     "ENGLISH_TASKS",
     "FOLDER",
-    "MANIFEST",
     "TYPES",
     "EnglishTask",
     "SnapshotTask",
     "english_tasks",
 ]
 
-#: Name of the snapshot's folder in `$MEDTEB_DATA`, and of its manifest.
-FOLDER, MANIFEST = "MedTEB-eng", "snapshot.json"
+#: Name of the snapshot's folder in `$MEDTEB_DATA`.
+FOLDER = "MedTEB-eng"
 #: Types of tasks as the paper abbreviates them, in mteb's words.
 TYPES = {"CLS": "Classification", "CLU": "Clustering", "PAIR": "PairClassification", "RET": "Retrieval"}
 _MAIN_SCORES = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
@@ -102,31 +99,12 @@ class SnapshotTask(LocalTask):
         folder = copy_of(FOLDER)
         return folder if folder is not None and (folder / f"{self.of.name}.csv").is_file() else None
 
-    @property
-    def differs(self) -> str:
-        """Return how the rows differ from the published ones; empty if the snapshot does not state it."""
-        text = self._recorded(self.folder).get("differs") if self.folder is not None else None
-        return printable(" ".join(text.split())) if isinstance(text, str) else ""
-
-    def _recorded(self, folder: Path) -> dict[str, Any]:
-        """Return the task's entry in the snapshot's manifest; empty without one."""
-        if not (folder / MANIFEST).is_file():
-            return {}
-        try:
-            entry = read_json(folder / MANIFEST)["tasks"].get(self.of.name, {})
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise FolderError(folder, [f"{MANIFEST}: expected an object with 'tasks'"]) from None
-        return entry if isinstance(entry, dict) else {}
-
     def describe(self, folder: Path) -> dict[str, Any]:
         """Return the digest of the task's file."""
         file = folder / f"{self.of.name}.csv"
         if leads_outside(file, folder):
             raise FolderError(folder, [f"{file.name} is a symbolic link out of the folder"])
-        digest = sha256_of(file)
-        if self._recorded(folder).get("sha256", digest) != digest:
-            raise FolderError(folder, [f"{file.name} is not the file that {MANIFEST} names; it was changed"])
-        return {"revision": digest}
+        return {"revision": sha256_of(file)}
 
     def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
         """Say how to build the data, which are not published.

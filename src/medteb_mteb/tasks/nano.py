@@ -27,8 +27,17 @@ from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_number, as_text
 from medteb_mteb.abstasks import LocalTask, copy_of
 from medteb_mteb.editions import sha256_of
-from medteb_mteb.folders import FolderError, Problems, task_from_folder
-from medteb_mteb.folders.layout import BM25, HYBRID, config_files, config_names, is_nano, splits_of
+from medteb_mteb.folders.layout import (
+    BM25,
+    HYBRID,
+    FolderError,
+    Problems,
+    config_files,
+    config_names,
+    is_nano,
+    splits_of,
+)
+from medteb_mteb.folders.tasks import task_from_folder
 from medteb_mteb.measures import ranked
 from medteb_mteb.tasks.public import UNPINNED
 from medteb_mteb.tasks.tables import make_task, metadata, table
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mar_st.data import Row
-    from medteb_mteb.folders import TaskFolder
+    from medteb_mteb.folders.content import TaskFolder
     from medteb_mteb.folders.tasks import FolderTask
 
 __all__ = [

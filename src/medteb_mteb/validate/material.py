@@ -18,8 +18,8 @@ from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training.leaks import training_texts
-from medteb_mteb.folders import FolderError, Problems, collect_retrieval, detect_type
-from medteb_mteb.folders.layout import inspect_folder
+from medteb_mteb.folders.content import collect_retrieval, detect_type
+from medteb_mteb.folders.layout import FolderError, Problems, inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
 from medteb_mteb.report.intervals import score_of
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from medteb_mteb.curation.labels.grades import Judgement
-    from medteb_mteb.folders import RetrievalData
+    from medteb_mteb.folders.content import RetrievalData
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.validate import ValidateSettings
 

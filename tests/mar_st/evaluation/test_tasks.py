@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import Task, load_task, score, score_vectors
-from medteb_mteb.folders import task_from_folder
+from medteb_mteb.folders.tasks import task_from_folder
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import sys
 import pytest
 from mteb.abstasks import AbsTaskPairClassification
 
-from medteb_mteb.folders import inspect_folder
+from medteb_mteb.folders.layout import inspect_folder
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_a_killed_build_continues_with_the_same_bytes(write, tmp_path, monkeypat
     assert whole.keys() == again.keys()
     # Who answered which pairs on which day is in the journal, whose answers are of several runs.
     differ = {name for name in whole if whole[name] != again[name]}
-    assert all(name.endswith(("provenance.json", "croissant.json")) for name in differ)
+    assert all(name.endswith("provenance.json") for name in differ)
 
 
 def test_a_build_that_stops_at_a_budget_continues_later(write, tmp_path, server):

@@ -11,7 +11,8 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 
 from mar_st.text.words import character_bigrams
-from medteb_mteb.folders import read_folder, task_from_folder
+from medteb_mteb.folders.content import read_folder
+from medteb_mteb.folders.tasks import task_from_folder
 from medteb_mteb.models.bm25 import BM25Model, english_words, normalise, normalised_jieba_words
 
 CORPUS = Dataset.from_list(

@@ -9,7 +9,7 @@ import pytest
 from mteb.cache import ResultCache
 
 from medteb_mteb import register_tasks
-from medteb_mteb.folders import task_from_folder
+from medteb_mteb.folders.tasks import task_from_folder
 from medteb_mteb.plugin import RegistryError
 
 MODEL = "bm25-char-bigram"

@@ -5,7 +5,7 @@ import json
 import mteb
 import pytest
 
-from medteb_mteb.folders import task_from_folder
+from medteb_mteb.folders.tasks import task_from_folder
 from medteb_mteb.report.intervals import score_of
 from medteb_mteb.report.scores import load_items, save_items
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mar_st.options import command
 from medteb_mteb.commands.validate import ValidateSettings, as_text, validate
-from medteb_mteb.folders import FolderError
+from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
 from medteb_mteb.validate.checks import CHECKS
 from medteb_mteb.validate.material import mean_over_groups

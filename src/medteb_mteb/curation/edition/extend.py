@@ -19,7 +19,7 @@ from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.files import finished_folder
 from mar_st.options import Argument, FromFile, Settings, Switch
-from medteb_mteb.curation.edition.write import describe
+from medteb_mteb.curation.edition.write import write_provenance
 from medteb_mteb.curation.files import Text
 from medteb_mteb.curation.files.layout import write_rows, write_texts
 from medteb_mteb.curation.judge.judges import Judges
@@ -29,7 +29,6 @@ from medteb_mteb.curation.labels.grades import read_judging
 from medteb_mteb.curation.pooling import POOL, PoolSettings
 from medteb_mteb.curation.step import perform
 from medteb_mteb.editions import (
-    CROISSANT,
     MANIFEST_NAME,
     PROVENANCE,
     STATISTICS,
@@ -40,7 +39,7 @@ from medteb_mteb.editions import (
     verify,
     write_manifest,
 )
-from medteb_mteb.folders import DISPUTED
+from medteb_mteb.folders.layout import DISPUTED
 from medteb_mteb.measures import CUTOFF, means, score_queries
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Label
     from medteb_mteb.editions import Edition
-    from medteb_mteb.folders import RetrievalData
+    from medteb_mteb.folders.content import RetrievalData
 
     Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
 
@@ -80,7 +79,7 @@ def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
     Raises:
         MarError: It is no such edition.
     """
-    from medteb_mteb.folders import read_folder  # lazy: mteb
+    from medteb_mteb.folders.content import read_folder  # lazy: mteb
 
     edition = load_edition(folder)
     verify(edition)
@@ -237,7 +236,7 @@ def _write_version(
     edition: Edition, change: Mapping[str, Any], labels: list[Label], out: Path, provenance: Mapping[str, Any]
 ) -> None:
     """Write a new version to a folder: all files of the edition, with the new labels appended."""
-    made_again = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, CROISSANT, STATISTICS, ".*", "*.part")
+    made_again = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, STATISTICS, ".*", "*.part")
     shutil.copytree(edition.path, out, ignore=made_again, dirs_exist_ok=True)
     labelled = [label for label in labels if label.relevance is not None]
     header = "query-id\tcorpus-id\tscore"
@@ -255,7 +254,7 @@ def _write_version(
         **{key: value for key, value in edition.extra.items() if key not in ("history", "statistics")},
         history=[*mappings(edition.extra, "history"), entry],
     )
-    describe(newer, provenance)
+    write_provenance(newer.path, provenance)
 
 
 def _append(path: Path, header: str, labels: Iterable[Label]) -> None:

@@ -1,4 +1,4 @@
-"""Writing what belongs to the data of an edition: card, manifest, provenance and Croissant.
+"""Writing what belongs to the data of an edition: card, manifest and provenance.
 
 The same data have the same bytes, so the same digest, on every platform and day.
 """
@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mar_st.files import write_json
-from medteb_mteb.curation.edition.croissant import croissant
-from medteb_mteb.editions import CROISSANT, PROVENANCE, write_manifest
+from medteb_mteb.editions import PROVENANCE, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.editions import Edition
 
-__all__ = ["describe", "write_edition"]
+__all__ = ["write_edition", "write_provenance"]
 
 _TABLES = [("default", "qrels/test.tsv"), ("corpus", "corpus.jsonl"), ("queries", "queries.jsonl")]
 #: Of each task: its tables for the header of the card, its category at the Hub, and what it holds.
@@ -56,7 +55,7 @@ def write_edition(
     provenance: Mapping[str, Any],
     **extra: Any,
 ) -> Edition:
-    """Write card, manifest, `provenance.json` and `croissant.json` of an edition whose data files exist.
+    """Write card, manifest and `provenance.json` of an edition whose data files exist.
 
     Args:
         folder: Folder of the edition.
@@ -84,15 +83,14 @@ def write_edition(
         **extra,
         **named,
     )
-    describe(edition, provenance)
+    write_provenance(folder, provenance)
     return edition
 
 
-def describe(edition: Edition, provenance: Mapping[str, Any]) -> None:
-    """Write `provenance.json` and `croissant.json` of an edition; both are outside its digest."""
+def write_provenance(folder: Path, provenance: Mapping[str, Any]) -> None:
+    """Write `provenance.json` of an edition, which is outside its digest."""
     content = {"schema_version": 1, **{key: value for key, value in provenance.items() if value}}
-    write_json(edition.path / PROVENANCE, content)
-    write_json(edition.path / CROISSANT, croissant(edition, content))
+    write_json(folder / PROVENANCE, content)
 
 
 def _card(

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from medteb_mteb.folders import DISPUTED
+from medteb_mteb.folders.layout import DISPUTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
-from medteb_mteb.folders import read_folder
+from medteb_mteb.folders.content import read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
