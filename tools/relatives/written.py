@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mar_st.errors import MarError
 from mar_st.text.values import writable
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import LLM, Prompt, Rejected, generate, json_object
+from medteb_mteb.curation.llm import LLM, Job, Journal, Prompt, Rejected, ask, json_object
 from tools.relatives.english import (
     MAX_ROWS,
     distinct,
@@ -203,14 +203,15 @@ def write(
     ranks = sorted(range(len(everything)), key=lambda i: rank(everything[i]))[: min(limit, most or limit)]
     material = {str(i): everything[i] for i in sorted(ranks)}
     version = hashlib.sha256(repr((_SYSTEM, _COMMON_RULES, FORMS[name])).encode()).hexdigest()[:16]
-    made = generate(
-        [prompt_for(key, name, shown) for key, shown in material.items()],
+    job = Job(
         llm,
-        journal,
-        version=version,
-        read=lambda prompt, content: read_answer(name, material[prompt.key], content),
-        name=task,
+        [prompt_for(key, name, shown) for key, shown in material.items()],
+        version,
+        lambda prompt, content: read_answer(name, material[prompt.key], content),
+        count=len(material),
     )
+    with Journal(journal) as opened:
+        made = ask([job], opened, name=task)[0]
     if not made.complete or not made.answers:
         raise MarError(
             f"{task}: {made.stopped or 'no answer can be used'} ({made.counts()}). Run this again."

@@ -8,7 +8,7 @@ In a test (the folder's `conftest.py` makes it importable)::
         return json.dumps({"rewrites": [messages[-1]["content"]]})
 
     with serving(write, faults=0.1) as url:
-        generate(prompts, llm_at(url), ...)
+        ask([Job(llm_at(url), prompts, ...)], ...)
 """
 
 from __future__ import annotations

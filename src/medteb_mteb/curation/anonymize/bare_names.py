@@ -22,6 +22,7 @@ from medteb_mteb.curation.anonymize.words import (
     RARE,
     SURNAMES,
     alternatives,
+    characters,
     words,
 )
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["FEATURES", "BareName", "NameCandidate", "candidates", "is_common"]
 
 _ODD = NEVER - GIVEN
+_FOREIGN = characters("foreign")
 _TITLE = regex.compile(alternatives("titles"))
 
 _RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
@@ -59,7 +61,7 @@ _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!
 #: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
 _NO_NAME_AT = regex.compile(
     r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节])"
-    r"|(?=周[一二三四五六日末][刚才就又去都也]|能|左[叶侧房室心肺肾手脚腿眼耳乳]|那[多么样些个])"
+    r"|(?<!\p{Han})(?=祝)|(?=周[一二三四五六日末][刚才就又去都也]|能|左[叶侧房室心肺肾手脚腿眼耳乳]|那[多么样些个])"
 )
 
 #: A name of two characters with a blank between them, as in forms.
@@ -98,6 +100,11 @@ FEATURES = (
 )  # fmt: skip
 
 
+_IN_TEXT, _GIVEN_IS_WORD = FEATURES.index("left-han"), FEATURES.index("given-is-word")
+#: Taken off the logit of a candidate amid a sentence without a cue before it, if its given name is a word.
+_UNCERTAIN = 1.5
+
+
 class _Lexicon(NamedTuple):
     """Log probabilities of words, surnames and characters of given names; common given names."""
 
@@ -119,7 +126,9 @@ def _lexicon() -> _Lexicon:
     with jieba.get_dict_file() as lines:
         for line in lines:
             word, count, tag = line.decode("utf-8").split()
-            if tag.startswith("nr") and len(word) > 1:
+            # A word of four characters with this tag may be an idiom.
+            idiom = len(word) == 4 and word[:2] not in COMPOUND and not _FOREIGN.issuperset(word)
+            if tag.startswith("nr") and len(word) > 1 and not idiom:
                 first = 2 if word[:2] in COMPOUND else int(word[0] in SURNAMES)
                 if first and first < len(word) <= first + 2:
                     surnames[word[:first]] += int(count)
@@ -178,6 +187,8 @@ def candidates(text: str) -> Iterator[NameCandidate]:
                     continue
                 if not {"某", "氏", "之"}.isdisjoint(name) or _NO_END.match(text, offset + end):
                     continue
+                if _inside_word(part, start, end, lexicon):
+                    continue
                 chance = _chance(name, first, lexicon)
                 gain = forward[start] + chance + backward[end] - forward[-1]
                 yield NameCandidate(
@@ -217,6 +228,17 @@ def _shapes(part: str, start: int, lexicon: _Lexicon) -> Iterator[tuple[int, int
         yield from ((1, length) for length in (2, 3) if start + length <= len(part))
     if part[start : start + 2] in lexicon.names and part[start : start + 2] not in COMPOUND:
         yield 0, 2
+
+
+def _inside_word(part: str, start: int, end: int, lexicon: _Lexicon) -> bool:
+    """Return True if a longer word of the dictionary, no foreign name, holds the candidate (一劳永逸)."""
+    firsts = range(max(0, end - _MAX_WORD_LENGTH), start + 1)
+    return any(
+        part[first:last] in lexicon.words and not _FOREIGN.issuperset(part[first:last])
+        for first in firsts
+        for last in range(end, min(len(part), first + _MAX_WORD_LENGTH) + 1)
+        if last - first > end - start
+    )
 
 
 def _chance(name: str, first: int, lexicon: _Lexicon) -> float:
@@ -321,6 +343,8 @@ class BareName(Recogniser):
         ranked = []
         for start, end, features in candidates(text):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
+            if features[_IN_TEXT] and features[_GIVEN_IS_WORD] > 0:  # 口周发青
+                value -= _UNCERTAIN
             if value > _MIN_DOUBTFUL_LOGIT:
                 ranked.append((value, start, end))
         is_taken = bytearray(len(text))

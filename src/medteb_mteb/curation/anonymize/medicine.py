@@ -6,7 +6,7 @@ from functools import cache
 
 import regex
 
-from medteb_mteb.curation.anonymize.words import characters, words
+from medteb_mteb.curation.anonymize.words import characters, known_words, words
 from medteb_mteb.curation.texts.terms import Terms
 
 __all__ = ["is_medical"]
@@ -14,7 +14,9 @@ __all__ = ["is_medical"]
 #: Shorter terms are too often part of a name: 白薇, 石松, 玉堂.
 _MIN_TERM_LENGTH = 3
 #: Last characters of diseases, preparations, substances and food.
-_LAST = frozenset("炎疝瘤癌症疹痛疮痔痢疸汤丸散片胶膏糖酶酸碱酯苷酮醇胺醚啶唑菌虫氏式粥羹饺糕饼酱酒茶肉鱼")
+_LAST = frozenset(
+    "炎疝瘤癌症疹痛疮痔痢疸汤丸散片胶膏糖酶酸碱酯苷酮醇胺醚啶唑菌虫氏式粥羹饺糕饼酱酒茶肉鱼籽类比"
+)
 #: Last characters of three that are no name but a noun and an adjective (毛孔大), unless doubled (多多).
 _ADJECTIVES = "大小多少好响阴"
 
@@ -34,11 +36,14 @@ _AFTER = regex.compile(
     rf"""{_EPONYM}
     |{_GAP}(?:{_PREPARATION}|综合征|增[生多]症|[菌虫]病|淋巴瘤|肉芽肿)
     |[片丸栓](?!子)
+    |[眼药][药水膏粉]
     |的?(?:副作用|功效|疗效|药效|用法|用量|说明书|成分|组成)
     |这种?个?药
     |不?(?:适合|能|可以|宜)(?:长期)?[吃服用]
     |(?:还?能|可以|可不可以|能不能|怎么|如何)[吃用服喝]?[吗么]?[？?。，,]
     |[”"’]?(?:可以|能)?治疗?什么|能(?:不能|否)?(?:治|祛|缓解|改善|预防)
+    |[)）]?\s?\d[\d.]*\s?(?i:mg|g|[uμ]g|ml|毫克|毫升|微克|克|iu|万)
+    |\s?方案|[:：，]?是一种
     |是(?:什么|啥)(?:东西|药|意思|检查|手术)?[呢吗]?(?:[？?。！!]|$)
     |(?:有什么|有啥|的)区别|哪个(?:更?好|效果)""",
     regex.VERSION1 | regex.VERBOSE,
@@ -53,15 +58,19 @@ _BEFORE = regex.compile(
     |(?:[吃喝服]|口服|服用)[了过着][\p{{Han}}--[后时的给跟让我他她你您]]{{1,6}}[、，,和与及]\s?$
     |(?:服用|口服|改[成用服]|换成|注射)[\p{{Han}}--[了后时的给跟和让我他她你您]]{{0,4}}$
     |(?:得了|患了|患有|患上|得的是|确诊[为是]|诊断[为是]|查出|疑似|考虑[是为]|什么是|何谓|什么叫)$
-    |(?:{_PREPARATION}|[片丸散汤素膏液酮胺啶唑韦酸糖]|他汀|洛尔|普利|沙坦|双胍|中药|西药|维生素\w?)\s?[)）]?\s?[、，,和与及加+（(]\s?$""",
+    |(?:{_PREPARATION}|[片丸散汤素膏液酮胺啶唑韦酸糖]|他汀|洛尔|普利|沙坦|双胍|中药|西药|维生素\w?)\s?[)）]?\s?[、，,和与及加+（(]\s?$
+    |[+＋]\s?$""",
     regex.VERSION1 | regex.VERBOSE,
 )
 _MAX_BEFORE = 14
-_QUOTES = frozenset(("“”", '""', "‘’", "''", "「」", "『』"))
+#: A short text in quotes or brackets, from its start, and up to its end.
+_OPEN = regex.compile(r"[“\"‘'「『(（\[【]\p{Han}{0,3}$")
+_CLOSE = regex.compile(r"\p{Han}{0,3}[”\"’'」』)）\]】]")
 _SOUNDS = characters("transliteration") | {"夫"}
 _TRANSLITERATED = regex.compile(rf"[{''.join(sorted(_SOUNDS))}·•・．‧-]{{3,}}")
 _AFTER_TRANSLITERATED = regex.compile(rf"\p{{Han}}{{0,3}}?{_ANY_EPONYM}")
-_ITEM_BEFORE, _ITEM_AFTER = regex.compile(r"[、，,和与及]\s?$"), regex.compile(r"\s?[、，,和与及]\s?")
+_ITEM_BEFORE = regex.compile(r"(?<!\p{Han})(\p{Han}{2,4})[、/／]$")
+_ITEM_AFTER = regex.compile(r"[、/／](\p{Han}{2,4})(?![\p{Han}])")
 
 
 @cache
@@ -74,7 +83,7 @@ def is_medical(text: str, start: int, end: int) -> bool:
     name, before = text[start:end], text[max(0, start - _MAX_BEFORE) : start]
     if name[-1] in _LAST or _AFTER.match(text, end) or _BEFORE.search(before):
         return True
-    if text[start - 1 : start] + text[end : end + 1] in _QUOTES:
+    if _OPEN.search(before) and _CLOSE.match(text, end):
         return True
     if len(name) == 3 and (
         (name[2] in _ADJECTIVES and name[1] != name[2]) or (name[2] == "征" and _SOUNDS.issuperset(name[:2]))
@@ -91,8 +100,5 @@ def is_medical(text: str, start: int, end: int) -> bool:
         protects = term.term in words("brands") or (len(term.term) >= _MIN_TERM_LENGTH and not inside)
         if protects and term.start < end and start < term.end:
             return True
-    left, right = _ITEM_BEFORE.search(before), _ITEM_AFTER.match(text, end)
-    if not (left and right):
-        return False
-    left_end = start - len(left.group())
-    return any(one.end == left_end for one in terms) and any(one.start == right.end() for one in terms)
+    items = (_ITEM_BEFORE.search(before), _ITEM_AFTER.match(text, end))
+    return any(item and (item[1] in known_words() or item[1] in words("medical")) for item in items)

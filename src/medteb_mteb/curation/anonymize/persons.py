@@ -307,7 +307,12 @@ class DottedName(Recogniser):
                 last = _part_after(text, end + 1)
                 parts.append(text[end + 1 : last])
                 end = last
-            if all(parts) and not all(map(is_common, parts)) and not _EPONYM.match(text, end):
+            if (
+                all(parts)
+                and max(map(len, parts)) > 1
+                and not all(map(is_common, parts))
+                and not _EPONYM.match(text, end)
+            ):
                 yield start, end, 0.7
                 done = end
 

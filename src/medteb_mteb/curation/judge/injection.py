@@ -11,7 +11,7 @@ Four lines of defence, none of which is enough alone:
    (`medteb_mteb.curation.judge.judging`): a passage that raises itself, in whatever words, does so again.
 
 Not caught: an instruction that lowers other passages by only a grade or two (a passage that repeats the
-query may be a C; a gold passage may not), or one that acts only on queries with certain words.
+query may be a C), or one that acts only on queries with certain words.
 """
 
 from __future__ import annotations

@@ -88,9 +88,6 @@ class Judges(Settings):
 
     Attributes:
         judges: The judges, each with a unique name.
-        seed: Seed of the order of passages, and of the choice and places of control passages.
-        control_rate: Share of the prompts with several passages that get control passages, one negative and
-            one positive. Prompts with a suspicious passage always do.
         check_positives: Show each judge its positives again, with a query that none of them answers; a
             passage that is again graded as an answer raises its own grade.
     """
@@ -101,8 +98,6 @@ class Judges(Settings):
         ],
         ...,
     ] = Field(min_length=1)
-    seed: int = 42
-    control_rate: float = Field(default=1.0, ge=0, le=1)
     check_positives: bool = True
 
     @model_validator(mode="before")

@@ -77,7 +77,7 @@ class _Asked:
             self._prompts(),
             prompt_version(),
             self._read,
-            attempts=1,
+            again=False,
             count=len(self.requests),
         )
 
@@ -115,8 +115,7 @@ class _Asked:
     def finish(self) -> None:
         """Store the final judgements; stop the step if too many of them have failed."""
         self.plan.grades.add(self.grades)
-        reasons = Counter(one.reason for one in self.grades.values() if one.reason)
-        failed = self.plan.failed + reasons
+        failed = Counter(one.reason for one in self.grades.values() if one.reason)
         del failed["filtered"]  # not the judge's fault
         if not self.stopped and failed.total() > self.plan.judge.max_failed * self.plan.wanted:
             counts = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
@@ -142,7 +141,6 @@ def grade_pools(
     folder: str | Path,
     journal: str | Path,
     *,
-    retry: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Have every judge grade every pair of the pools; resume where an earlier run ended.
@@ -155,7 +153,6 @@ def grade_pools(
         judges: The judges.
         folder: Folder to write.
         journal: The journal, see `medteb_mteb.curation.llm.journal_path`.
-        retry: Ask again, once, for everything that failed in earlier runs.
         show_progress: Show a progress bar.
 
     Returns:
@@ -171,10 +168,7 @@ def grade_pools(
     with Journal(journal) as opened:
         grades = Grades(opened)
         kinds = [RequestPlan if isinstance(one, Judge) else Plan for one in judges.judges]
-        plans = [
-            kind(one, judges, material, grades, retry=retry)
-            for kind, one in zip(kinds, judges.judges, strict=True)
-        ]
+        plans = [kind(one, material, grades) for kind, one in zip(kinds, judges.judges, strict=True)]
         for plan in plans:
             if isinstance(plan.judge, LearnedJudge):
                 _grade(plan, plan.judge)
@@ -266,10 +260,8 @@ def _check_of(plan: RequestPlan) -> RequestPlan | None:
         {name: texts[name] for name in sorted(pools)},
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),
-        {},
     )
-    check = RequestPlan(plan.judge, plan.judges, checked, plan.grades, retry=plan.retry)
-    return check if positives else None
+    return RequestPlan(plan.judge, checked, plan.grades) if positives else None
 
 
 def _raised(checks: Iterable[Plan]) -> frozenset[bytes]:

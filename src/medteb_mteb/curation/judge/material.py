@@ -27,8 +27,13 @@ __all__ = ["Material", "QueryGroup", "read_material", "read_pools"]
 class QueryGroup:
     """Documents (ids of distinct texts) to judge for one query text, which may have several ids."""
 
-    query: str
+    ids: tuple[str, ...]
     documents: tuple[str, ...]
+
+    @property
+    def query(self) -> str:
+        """Return the first id."""
+        return self.ids[0]
 
 
 @dataclass
@@ -39,13 +44,11 @@ class Material:
         queries: Text of every query of the pools.
         documents: Text of every document of the pools.
         pools: Query id to the ids of its documents.
-        gold: Query id to texts of documents that are known to answer it.
     """
 
     queries: Mapping[str, str]
     documents: Mapping[str, str]
     pools: Mapping[str, Sequence[str]]
-    gold: Mapping[str, Sequence[str]]
 
     @cached_property
     def query_digests(self) -> dict[str, bytes]:
@@ -76,19 +79,7 @@ class Material:
             documents: dict[bytes, str] = {}
             for document in (document for name in names for document in self.pools[name]):
                 documents.setdefault(self.document_digests[document], document)
-            yield QueryGroup(names[0], tuple(documents.values()))
-
-    def gold_beside(self, query: str, documents: Sequence[str]) -> list[str]:
-        """Return the texts that are known to answer a query, without those of the documents beside them."""
-        known = self._gold_of_text.get(self.queries[query], set())
-        return sorted(known - {self.documents[document] for document in documents}) if known else []
-
-    @cached_property
-    def _gold_of_text(self) -> dict[str, set[str]]:
-        known: dict[str, set[str]] = {}
-        for query, texts in self.gold.items():
-            known.setdefault(self.queries[query], set()).update(texts)
-        return known
+            yield QueryGroup(tuple(names), tuple(documents.values()))
 
 
 def read_material(
@@ -97,31 +88,29 @@ def read_material(
     pools: str | Path,
     *,
     already_anonymous: bool,
-    gold: str | Path | None = None,
+    depth: int | None = None,
 ) -> Material:
-    """Return texts of the pools and of the gold pairs, which have the same form; all others are left out.
+    """Return the texts of the pools, or of the first `depth` documents of each; all others are left out.
 
     Raises:
         MarError: The input cannot be used, or texts are not anonymised.
     """
     query_texts = {text.id: text for text in read_texts(queries)}
     document_texts = {text.id: text for text in read_texts(documents)}
-    pairs = read_pools(pools, query_texts, document_texts)
-    gold_pools = {} if gold is None else read_pools(gold, query_texts, document_texts)
+    every = read_pools(pools, query_texts, document_texts)
+    pairs = {query: names[:depth] for query, names in every.items()}
     shown = dict.fromkeys(name for names in pairs.values() for name in names)
     if not already_anonymous:
-        sent = dict.fromkeys([*shown, *(name for names in gold_pools.values() for name in names)])
         refuse_private(
             {
                 "queries": [query_texts[name] for name in pairs],
-                "documents": [document_texts[name] for name in sent],
+                "documents": [document_texts[name] for name in shown],
             }
         )
     return Material(
         {name: query_texts[name].full for name in pairs},
         {name: document_texts[name].full for name in shown},
         pairs,
-        {q: [document_texts[name].full for name in names] for q, names in gold_pools.items() if q in pairs},
     )
 
 

@@ -8,30 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from medteb_mteb.curation.judge.controls import (
     CONTROLS,
-    ECHO,
     ECHOES,
-    GOLD,
     MISGRADED_REASONS,
-    OFF_TOPIC,
     with_controls,
 )
 from medteb_mteb.curation.judge.prompt import render
 from medteb_mteb.curation.llm import Journal, settings_digest, tokens_of
+from medteb_mteb.curation.step import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from medteb_mteb.curation.judge.judges import Judge, Judges, LearnedJudge
+    from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
     from medteb_mteb.curation.judge.material import Material, QueryGroup
     from medteb_mteb.curation.llm import Prompt
 
-__all__ = ["PASSAGE_TOKENS", "PROMPT_TOKENS", "Grade", "Grades", "Plan", "Request", "RequestPlan", "Shown"]
+__all__ = [
+    "PASSAGE_TOKENS",
+    "PROMPT_TOKENS",
+    "Grade",
+    "Grades",
+    "Plan",
+    "Request",
+    "RequestPlan",
+    "Shown",
+    "cut",
+]
+
+T = TypeVar("T")
 
 #: Tokens of a prompt without its texts, and of the delimiters and the key of a passage.
 PROMPT_TOKENS = render("", (), request=b"")[0].tokens[0]
@@ -104,17 +113,17 @@ class Request:
         query: Id of the query.
         documents: Ids of the documents by key of the judgement, in the order of the passages.
         attempt: 0 for the first request; incremented for each passage when it is requested again.
-        control: The control passages among them, see `medteb_mteb.curation.judge.controls`.
+        control: Whether control passages are among them, see `medteb_mteb.curation.judge.controls`.
     """
 
     query: str
     documents: dict[bytes, str]
     attempt: int = 0
-    control: int = 0
+    control: bool = False
 
     def id(self, settings: bytes) -> bytes:
         """Return 16 bytes that identify it under the given settings."""
-        head = b"request %d %d " % (self.attempt, self.control)
+        head = b"request %d %d " % (self.attempt, 3 * self.control)
         return hashlib.sha256(head + settings + b"".join(self.documents)).digest()[:16]
 
 
@@ -140,30 +149,18 @@ class Plan:
 
     Args:
         judge: The judge.
-        judges: Settings common to all judges.
         material: Queries, documents and pools to judge.
         grades: The known judgements.
-        retry: Whether to ask again for everything that failed in earlier runs.
 
     Attributes:
         wanted: Number of distinct judgements.
         known: Of these, in the journal.
-        failed: Of these, failed in an earlier run and not retried, by reason.
     """
 
-    def __init__(
-        self, judge: Judge | LearnedJudge, judges: Judges, material: Material, grades: Grades, *, retry: bool
-    ) -> None:
-        self.judge, self.judges, self.material, self.grades, self.retry = (
-            judge,
-            judges,
-            material,
-            grades,
-            retry,
-        )
+    def __init__(self, judge: Judge | LearnedJudge, material: Material, grades: Grades) -> None:
+        self.judge, self.material, self.grades = judge, material, grades
         self.settings = settings_digest(judge.description())
         self.wanted = self.known = 0
-        self.failed: Counter[str] = Counter()
 
     def keys(self, query: str, documents: Sequence[str]) -> dict[bytes, str]:
         """Return the documents by the key (16 bytes) of the judgement."""
@@ -187,71 +184,59 @@ class RequestPlan(Plan):
     judge: Judge
 
     def requests(self) -> Iterator[Request]:
-        """Yield all first requests, query by query."""
+        """Yield the first requests, query by query; what failed in earlier runs is asked for once more."""
         for group in self.material.groups():
             missing, stored = self.missing(group)
             for key, grade in stored.items():
                 document = missing.pop(key)
-                if self.retry:
-                    yield self.alone(group.query, key, document, str(grade.reason), grade.attempt + 1)
-                else:
-                    self.failed[str(grade.reason)] += 1
+                yield self.alone(group.query, key, document, str(grade.reason), grade.attempt + 1)
             # Suspicious passages are judged alone, the others in a random order specific to the judge.
             for key in [key for key, name in missing.items() if name in self.material.suspects]:
                 yield self.alone(group.query, key, missing.pop(key))
             order = sorted(missing.items())
             digest = self.material.query_digests[group.query].hex()
-            draw = random.Random(f"{self.judges.seed}\0{self.judge.name}\0{digest}")
-            draw.shuffle(order)
+            random.Random(f"{SEED}\0{self.judge.name}\0{digest}").shuffle(order)
             for batch in self._cut(group.query, order):
-                controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
-                positive = GOLD if self._gold(group.query, list(batch.values())) else ECHO
-                yield Request(group.query, batch, 0, OFF_TOPIC | positive if controlled else 0)
+                yield Request(group.query, batch, 0, len(batch) > 1)
 
     def alone(self, query: str, key: bytes, document: str, reason: str = "", attempt: int = 0) -> Request:
         """Return a request for one passage.
 
         It has control passages if the passage is suspected, also for the `reason` why another answer was
-        rejected. A gold passage is never among them: if it were mislabelled, its query would never be judged.
+        rejected.
         """
         suspected = reason in MISGRADED_REASONS.values() or document in self.material.suspects
-        return Request(query, {key: document}, attempt, OFF_TOPIC | ECHO if suspected else 0)
-
-    def _gold(self, query: str, documents: Sequence[str]) -> list[str]:
-        """Return the gold passages for a prompt, without those that take half of its room or more."""
-        room = self.judge.prompt_tokens - PROMPT_TOKENS - tokens_of(self.material.queries[query])
-        known = self.material.gold_beside(query, documents)
-        return [text for text in known if 2 * (tokens_of(text) + PASSAGE_TOKENS) < room]
+        return Request(query, {key: document}, attempt, suspected)
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[dict[bytes, str]]:
         """Yield the passages of each prompt."""
         text = self.material.queries[query]
-        fixed = PROMPT_TOKENS + tokens_of(text)
-        if self.judges.control_rate:
-            positive = [*self._gold(query, ()), *(echo.replace("{query}", text) for echo in ECHOES)]
-            fixed += CONTROL_TOKENS + max(map(tokens_of, positive)) + PASSAGE_TOKENS
-        batch: dict[bytes, str] = {}
-        size = fixed
-        for key, document in order:
-            tokens = tokens_of(self.material.documents[document]) + PASSAGE_TOKENS
-            if batch and (len(batch) == self.judge.passages or size + tokens > self.judge.prompt_tokens):
-                yield batch
-                batch, size = {}, fixed
-            batch[key] = document
-            size += tokens
-        if batch:
-            yield batch
+        echo = max(tokens_of(echo.replace("{query}", text)) for echo in ECHOES)
+        fixed = PROMPT_TOKENS + tokens_of(text) + CONTROL_TOKENS + echo + PASSAGE_TOKENS
+        sizes = [tokens_of(self.material.documents[name]) + PASSAGE_TOKENS for _, name in order]
+        for part in cut(order, sizes, self.judge.passages, self.judge.prompt_tokens - fixed):
+            yield dict(part)
 
     def show(self, request: Request) -> Shown:
         """Return the prompt of a request; the same request gives the same prompt."""
-        identity = request.id(self.settings)
-        text, documents = self.material.queries[request.query], list(request.documents.values())
-        shown, numbers, kinds = with_controls(
-            request.control,
-            identity,
-            [self.material.documents[name] for name in documents],
-            query=text,
-            gold=self._gold(request.query, documents),
-        )
-        prompt, names = render(text, shown, request=identity)
+        identity, query = request.id(self.settings), self.material.queries[request.query]
+        texts = [self.material.documents[name] for name in request.documents.values()]
+        numbers, kinds = tuple(range(len(texts))), dict[int, int]()
+        if request.control:
+            texts, numbers, kinds = with_controls(identity, texts, query)
+        prompt, names = render(query, texts, request=identity)
         return Shown(prompt, names, numbers, kinds)
+
+
+def cut(items: Sequence[T], sizes: Sequence[int], most: int, room: int) -> Iterator[list[T]]:
+    """Yield the items in parts of at most `most` items whose sizes fit into `room`, or of a single item."""
+    part: list[T] = []
+    used = 0
+    for item, size in zip(items, sizes, strict=True):
+        if part and (len(part) == most or used + size > room):
+            yield part
+            part, used = [], 0
+        part.append(item)
+        used += size
+    if part:
+        yield part

@@ -15,8 +15,8 @@ from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
-from medteb_mteb.curation.llm import added
-from medteb_mteb.curation.llm.generate import AnswerSettings, PrivateSettings
+from medteb_mteb.curation.llm import added, journal_path
+from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.step import Counts, Input, Step
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["JUDGE", "JudgeSettings", "judge"]
 
 
-class JudgeSettings(AnswerSettings, PrivateSettings):
+class JudgeSettings(PrivateSettings):
     """Options of `medteb judge`."""
 
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
@@ -36,9 +36,6 @@ class JudgeSettings(AnswerSettings, PrivateSettings):
         description="Pools: rows of query-id and corpus-ids."
     )
     judges: Annotated[Judges, FromFile()] = Field(description="YAML file of the judges.")
-    gold: Annotated[Path | None, Input("pools", "file")] = Field(
-        None, description="Documents known to answer a query, as pools: positive control passages."
-    )
 
 
 def judge(settings: JudgeSettings) -> Counts:
@@ -51,14 +48,12 @@ def judge(settings: JudgeSettings) -> Counts:
         settings.documents,
         settings.pools,
         already_anonymous=settings.already_anonymous,
-        gold=settings.gold,
     )
     report = grade_pools(
         material,
         settings.judges,
         settings.out,
-        settings.answers,
-        retry=True,
+        journal_path(settings.out),
         show_progress=sys.stderr.isatty(),
     )
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text
 from medteb_mteb.curation.llm.config import LLM, added, load_llm, settings_digest
-from medteb_mteb.curation.llm.generate import Generation, Job, ask, generate, refuse_private
+from medteb_mteb.curation.llm.generate import Generation, Job, ask
 from medteb_mteb.curation.llm.journal import Journal, journal_path
+from medteb_mteb.curation.llm.settings import refuse_private
 from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_object, json_values, spoken
 from medteb_mteb.curation.step import tokens_of
 
@@ -19,7 +20,6 @@ __all__ = [
     "Rejected",
     "added",
     "ask",
-    "generate",
     "journal_path",
     "json_object",
     "json_values",

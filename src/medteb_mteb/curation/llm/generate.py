@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import signal
-import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import Field
 from tqdm.auto import tqdm
 
-from mar_st.errors import MarError
-from mar_st.options import FromFile
 from medteb_mteb.curation.llm.client import Client, GiveUp, Prompt
-from medteb_mteb.curation.llm.config import LLM, settings_digest
-from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
+from medteb_mteb.curation.llm.config import settings_digest
+from medteb_mteb.curation.llm.journal import Account, Answer, Journal
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
-from medteb_mteb.curation.step import Estimate, Runtime, StepSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from medteb_mteb.curation.llm.config import LLM
 
-    from medteb_mteb.curation.files.records import Text
-
-__all__ = [
-    "AnswerSettings",
-    "Generation",
-    "Job",
-    "WriterSettings",
-    "answer_key",
-    "ask",
-    "check_key",
-    "generate",
-    "read_answer",
-    "refuse_private",
-]
+__all__ = ["Generation", "Job", "answer_key", "ask", "read_answer"]
 
 #: Answers of no use in a row after which an LLM is stopped.
 MAX_UNUSABLE = 20
@@ -95,8 +76,7 @@ class Job(Generic[T]):
         prompts: The prompts, each with a unique key; they are taken one after another, as they are sent.
         version: Version of the prompts: of everything that answers depend on and that is not in their texts.
         read: Returns the result to keep of a prompt and its answer, or raises `Rejected`.
-        attempts: Requests for a prompt whose answers are rejected; then it has failed.
-        retry: Ask again, once, for everything that failed in earlier runs.
+        again: Ask once more for what is rejected, or failed in earlier runs.
         count: Number of prompts, for the progress bar.
     """
 
@@ -104,8 +84,7 @@ class Job(Generic[T]):
     prompts: Iterable[Prompt]
     version: str
     read: Callable[[Prompt, str], T]
-    attempts: int = 2
-    retry: bool = False
+    again: bool = True
     count: int | None = None
 
 
@@ -201,7 +180,7 @@ class _Worker(Generic[T]):
             self._count_unusable(reason)
         done = len(self.waiting[key]) - len(rejected)
         self.result.known += done if known else 0
-        wanted = (attempt + 1 < self.job.attempts and answer.received) or (known and self.job.retry)
+        wanted = self.job.again and (known or (attempt == 0 and answer.received))
         if rejected and (wanted or self.journal.get(key, attempt + 1) is not None):
             self.waiting[key] = rejected
             self.queue.append((key, prompt, attempt + 1))
@@ -333,127 +312,8 @@ def _interruptible(workers: Sequence[_Worker[Any]]) -> Iterator[threading.Event]
             signal.signal(signal.SIGINT, before)
 
 
-def generate(
-    prompts: Iterable[Prompt],
-    llm: LLM,
-    journal: str | Path,
-    *,
-    version: str,
-    read: Callable[[Prompt, str], T],
-    retry: bool = False,
-    show_progress: bool = True,
-    name: str = "generate",
-) -> Generation[T]:
-    """Have an LLM answer prompts, see `Job` and `ask`.
-
-    An answer that is rejected is requested once more; then its prompt has failed.
-
-    Args:
-        prompts: See `Job`.
-        llm: The LLM.
-        journal: The journal, see `journal_path`; created if it is missing.
-        version: See `Job`.
-        read: See `Job`.
-        retry: See `Job`.
-        show_progress: Show a progress bar.
-        name: Label of the progress bar.
-
-    Raises:
-        MarError: The LLM's key or the openai package is missing, or the journal cannot be used.
-        KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
-    """
-    count = len(prompts) if isinstance(prompts, Sized) else None
-    job = Job(llm, prompts, version, read, retry=retry, count=count)
-    with Journal(journal) as opened:
-        return ask([job], opened, name=name, show_progress=show_progress)[0]
-
-
 def answer_key(settings: bytes, prompt: Prompt) -> bytes:
     """Return the key of an answer, 16 bytes, from the digest of the settings and the prompt."""
     parts = (prompt.system, prompt.user, prompt.variant)
     digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
     return hashlib.sha256(settings + b"".join(digests)).digest()[:16]
-
-
-def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
-    """Refuse to send texts that have not been anonymised.
-
-    Args:
-        texts: Texts by name for messages, for instance `{"queries": [...], "documents": [...]}`.
-
-    Raises:
-        MarError: A text has not been anonymised.
-    """
-    counts = {name: sum(not text.anonymised for text in some) for name, some in texts.items()}
-    if any(counts.values()):
-        summary = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
-        raise MarError(
-            f"{summary} have not been anonymised, and this step would send them to an LLM. Run 'medteb "
-            "anonymize' on them first; if they hold no personal data, give --already-anonymous."
-        )
-
-
-class AnswerSettings(StepSettings):
-    """Options of a step that uses answers of LLMs."""
-
-    @property
-    def answers(self) -> Path:
-        """Return the path of the journal."""
-        return journal_path(self.out)
-
-
-class PrivateSettings(StepSettings):
-    """Options of a step that sends its texts to LLMs."""
-
-    already_anonymous: Annotated[bool, Runtime()] = Field(
-        False, description="Also send texts that were not anonymised: they hold no personal data."
-    )
-
-
-class WriterSettings(AnswerSettings):
-    """Options of a step that has one LLM answer prompts."""
-
-    llm: Annotated[LLM, FromFile()] = Field(description="YAML file of the LLM.")
-
-    def ask(
-        self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
-    ) -> Generation[Any]:
-        """Have the LLM answer prompts, see `generate`; what failed in earlier runs is asked for once more.
-
-        The run stops if all of them fail.
-        """
-        generation = generate(
-            prompts,
-            self.llm,
-            self.answers,
-            version=version,
-            read=read,
-            retry=True,
-            show_progress=sys.stderr.isatty(),
-            name=name,
-        )
-        if generation.complete and generation.failed and not generation.answers:
-            reasons = ", ".join(f"{reason} {n:,}" for reason, n in generation.counts()["failed"].items())
-            generation.stopped = (
-                f"the LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}). "
-                "Correct the cause"
-            )
-        return generation
-
-    def estimate(self, like: Prompt, requests: int, rows: int) -> Estimate:
-        """Return the estimate of a step that writes `rows` rows and sends prompts like the given one."""
-        return self.llm.estimate(rows, requests, like.tokens)
-
-    def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return who has written the texts, in the form of `provenance.json`."""
-        writer = {"name": self.llm.name, **self.llm.settings(version), "answered": generation.answered}
-        return {"writers": [writer]}
-
-
-def check_key(settings: WriterSettings) -> None:
-    """Check that the key of the LLM is set.
-
-    Raises:
-        MarError: It is missing.
-    """
-    settings.llm.key()

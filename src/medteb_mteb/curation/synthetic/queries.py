@@ -14,7 +14,7 @@ from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck

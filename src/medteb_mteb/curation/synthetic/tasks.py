@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from mar_st.files import regular
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm import added
-from medteb_mteb.curation.llm.generate import WriterSettings, check_key
+from medteb_mteb.curation.llm.settings import WriterSettings, check_key
 from medteb_mteb.curation.step import Counts, Input, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck

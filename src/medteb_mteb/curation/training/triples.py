@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.options import Argument
-from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.controls import CONTROLS
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.material import read_pools
+from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.plan import cut
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.llm import refuse_private, tokens_of
-from medteb_mteb.curation.llm.generate import PrivateSettings, WriterSettings, check_key
+from medteb_mteb.curation.llm import tokens_of
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.training.prompt import (
     DOCUMENT_TOKENS,
@@ -115,27 +115,21 @@ def make_triples(settings: TriplesSettings) -> Counts:
 
 def _read(settings: TriplesSettings) -> list[_Query]:
     """Return one query of each text, with the documents of all of them, each text once."""
-    queries = {text.id: text for text in read_texts(settings.queries)}
-    documents = {text.id: text for text in read_texts(settings.documents)}
-    pools = {
-        query: names[: settings.depth]
-        for query, names in read_pools(settings.pools, queries, documents).items()
-    }
-    if not settings.already_anonymous:
-        shown = dict.fromkeys(name for names in pools.values() for name in names)
-        refuse_private(
-            {"queries": [queries[name] for name in pools], "documents": [documents[name] for name in shown]}
+    material = read_material(
+        settings.queries,
+        settings.documents,
+        settings.pools,
+        already_anonymous=settings.already_anonymous,
+        depth=settings.depth,
+    )
+    return [
+        _Query(
+            list(group.ids),
+            material.queries[group.query],
+            {name: material.documents[name] for name in group.documents},
         )
-    ids: dict[str, list[str]] = {}
-    for query in pools:
-        ids.setdefault(queries[query].full, []).append(query)
-    found = []
-    for text, names in ids.items():
-        distinct: dict[str, str] = {}
-        for document in (document for name in names for document in pools[name]):
-            distinct.setdefault(documents[document].full, document)
-        found.append(_Query(names, text, {name: full for full, name in distinct.items()}))
-    return found
+        for group in material.groups()
+    ]
 
 
 def _batches(query: _Query) -> Iterator[_Batch]:
@@ -150,7 +144,10 @@ def _batches(query: _Query) -> Iterator[_Batch]:
     draw.shuffle(order)
     suspects = [name for name in order if suspicious(texts[name])]
     others = [name for name in order if name not in set(suspects)]
-    for number, part in enumerate([*([name] for name in suspects), *_cut(query, others)]):
+    sizes = [tokens_of(texts[name]) + DOCUMENT_TOKENS for name in others]
+    room = TOKENS_PER_PROMPT - PROMPT_TOKENS - tokens_of(query.text) - DOCUMENT_TOKENS
+    parts = [*([name] for name in suspects), *cut(others, sizes, DOCUMENTS_PER_PROMPT, room)]
+    for number, part in enumerate(parts):
         shown: list[str | None] = list(part)
         sent = [texts[name] for name in part]
         if len(part) > 1 or part[0] in suspects:  # another one cannot affect the labels of others
@@ -158,21 +155,6 @@ def _batches(query: _Query) -> Iterator[_Batch]:
             shown.insert(place, None)
             sent.insert(place, draw.choice(CONTROLS))
         yield _Batch(tuple(shown), render(f"{query.ids[0]} {number}", query.text, sent))
-
-
-def _cut(query: _Query, order: list[str]) -> Iterator[list[str]]:
-    fixed = PROMPT_TOKENS + tokens_of(query.text) + DOCUMENT_TOKENS
-    part: list[str] = []
-    size = fixed
-    for name in order:
-        tokens = tokens_of(query.documents[name]) + DOCUMENT_TOKENS
-        if part and (len(part) == DOCUMENTS_PER_PROMPT or size + tokens > TOKENS_PER_PROMPT):
-            yield part
-            part, size = [], fixed
-        part.append(name)
-        size += tokens
-    if part:
-        yield part
 
 
 def _add(

@@ -47,15 +47,14 @@ class Source:
     def pairs(self) -> int:
         return sum(len(row["corpus-ids"]) for row in self.rows("pools"))
 
-    def judged(self, judges, out="out", *, journal=None, gold=None, already_anonymous=True, **options):
+    def judged(self, judges, out="out", *, journal=None, already_anonymous=True):
         """Report of a judging of these files."""
         material = read_material(
             *(self.path(name) for name in ("queries", "documents", "pools")),
             already_anonymous=already_anonymous,
-            gold=gold,
         )
         path = self.folder / f"{journal or out}.sqlite"
-        return grade_pools(material, judges, self.folder / out, path, show_progress=False, **options)
+        return grade_pools(material, judges, self.folder / out, path, show_progress=False)
 
     def result(self, out="out", name="judgements") -> list[dict]:
         return [json.loads(line) for line in (self.folder / out / f"{name}.jsonl").open(encoding="utf-8")]

@@ -10,7 +10,6 @@ from medteb_mteb.curation.judge.controls import (
     CONTROLS,
     ECHO,
     ECHOES,
-    GOLD,
     OFF_TOPIC,
     misgraded,
     with_controls,
@@ -46,10 +45,6 @@ def lower_others(grade, *, own):
     return "S" if own else "D"
 
 
-def lower_others_a_bit(grade, *, own):
-    return "S" if own else "C" if grade in "SAB" else grade
-
-
 @pytest.fixture
 def attacked(make_source):
     source = make_source(3, 12)
@@ -73,13 +68,15 @@ def others(rows):
 
 
 def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
-    attacked, make_server, endpoint, judges_of
+    attacked, make_server, endpoint, judges_of, monkeypatch
 ):
     honest = make_server(endpoint())
     _, right = judged(attacked, judges_of(honest, passages=12), "honest")
     url = make_server(obeying(endpoint(), lower_others))
     # Without a positive control passage the attack works, so this test tests something.
-    _, fooled = judged(attacked, judges_of(url, passages=12, control_rate=0.0), "unprotected")
+    with monkeypatch.context() as patched:
+        patched.setattr("medteb_mteb.curation.judge.answers.misgraded", lambda grades, kinds: "")
+        _, fooled = judged(attacked, judges_of(url, passages=12), "unprotected")
     assert set(others(fooled).values()) == {"D"} != set(others(right).values())
     report, rows = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
     assert others(rows) == others(right)
@@ -93,29 +90,6 @@ def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
     assert [row["judge"] for row in marked] == ["strict"] * 3
     assert all(row["why"] == ["control"] for row in marked)
     assert [row["why"] for row in attacked.result("protected", "failed")] == [["control"]] * 3
-
-
-def test_a_passage_that_lowers_others_by_a_grade_is_found_by_a_gold_passage(
-    attacked, make_server, endpoint, judges_of
-):
-    _, right = judged(attacked, judges_of(make_server(endpoint()), passages=12), "honest")
-    best = {query: document for (query, document), grade in others(right).items() if grade == "S"}
-    assert best
-    rows = [{"query-id": query, "corpus-ids": [document]} for query, document in best.items()]
-    gold = attacked.write("gold", rows)
-    # The gold passage itself is in no pool.
-    pools = attacked.rows("pools")
-    for row in pools:
-        row["corpus-ids"] = [name for name in row["corpus-ids"] if name not in best.values()]
-    attacked.write("pools", pools)
-    _, right = judged(attacked, judges_of(make_server(endpoint()), passages=12), "rest")
-    url = make_server(obeying(endpoint(), lower_others_a_bit))
-    _, fooled = judged(attacked, judges_of(url, passages=12), "fooled")
-    report, rows = judged(attacked, judges_of(url, passages=12), "protected", gold=gold)
-    wrong = [pair for pair, grade in others(fooled).items() if grade != others(right)[pair]]
-    assert {query for query, _ in wrong} >= set(best)
-    assert report["judges"][0]["distrusted"]["control-low"] == len(best)
-    assert all(grade == others(right)[pair] for pair, grade in others(rows).items() if pair[0] in best)
 
 
 def test_a_passage_that_only_raises_itself_is_found_by_a_query_it_cannot_answer(
@@ -157,26 +131,17 @@ def test_honest_judges_raise_no_alarm(make_source, make_server, endpoint, judges
     assert queries & set(CONTROL_TEXTS)
 
 
-@pytest.mark.parametrize("control", range(8))
-def test_control_passages_stand_at_every_place_and_others_keep_their_order(control):
-    kinds = [kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind]
+def test_control_passages_stand_at_every_place_and_others_keep_their_order():
     seen = set()
     texts = ["first", "second", "third"]
     for number in range(60):
-        shown, numbers, control_kinds = with_controls(
-            control,
-            bytes([number]) * 16,
-            texts,
-            query="?",
-            gold=["gold"],
-        )
+        shown, numbers, kinds = with_controls(bytes([number]) * 16, texts, "?")
         assert [shown[place] for place in numbers] == texts
-        for place, kind in control_kinds.items():
-            known = {1: CONTROLS, 2: [echo.replace("{query}", "?") for echo in ECHOES], 4: ["gold"]}
-            assert shown[place] in known[kind]
-        assert sorted(control_kinds.values()) == kinds
-        seen.update(control_kinds)
-    assert not kinds or seen == set(range(3 + len(kinds)))
+        known = {OFF_TOPIC: CONTROLS, ECHO: [echo.replace("{query}", "?") for echo in ECHOES]}
+        assert all(shown[place] in known[kind] for place, kind in kinds.items())
+        assert sorted(kinds.values()) == [OFF_TOPIC, ECHO]
+        seen.update(kinds)
+    assert seen == set(range(5))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +150,11 @@ def test_control_passages_stand_at_every_place_and_others_keep_their_order(contr
         ({0: "D", 1: "C", 2: "S", 3: "B"}, ""),
         ({0: "D", 1: "B", 2: "S", 3: "B"}, "control"),
         ({0: "S", 1: "D", 2: "D", 3: "S"}, "control-low"),
-        ({0: "S", 1: "D", 2: "C", 3: "C"}, "control-low"),
-        ({0: "S", 1: "D", 2: "C"}, "control-missing"),
+        ({0: "S", 1: "D", 3: "C"}, "control-missing"),
     ],
 )
 def test_answers_that_misgrade_a_control_passage_are_rejected(grades, reason):
-    assert misgraded(grades, {1: OFF_TOPIC, 2: ECHO, 3: GOLD}) == reason
+    assert misgraded(grades, {1: OFF_TOPIC, 2: ECHO}) == reason
 
 
 def test_no_control_passage_is_about_a_check():

@@ -17,7 +17,7 @@ def until_done(source, judges, rounds=40, **options):
     for _ in range(rounds):
         if not report["judges"][0]["failed"]:
             break
-        report = source.judged(judges, retry=True, **options)
+        report = source.judged(judges, **options)
     return report
 
 
@@ -62,10 +62,10 @@ def test_pairs_that_fail_twice_are_counted_and_retried_only_on_demand(
     assert source.result() == []
     assert source.judged(judges, "other", journal="out")["judges"][0]["failed"] == {"refused": 8}
     assert server.made == 10
-    source.judged(judges, retry=True)
+    source.judged(judges)
     assert server.made == 18
     server.rate = 0.0
-    report = source.judged(judges, retry=True)
+    report = source.judged(judges)
     assert not report["judges"][0]["failed"]
     assert len(source.result()) == 8
     assert set(server.sold.values()) == {1}

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from medteb_mteb.curation.llm import Prompt, Rejected, generate, json_object
+from medteb_mteb.curation.llm import Job, Journal, Prompt, Rejected, json_object
+from medteb_mteb.curation.llm import ask as ask_all
 
 # Without the openai client there is nothing to test.
 collect_ignore_glob = [] if importlib.util.find_spec("openai") else ["test_*.py"]
@@ -43,11 +44,11 @@ def expected(asked: list[Prompt]) -> dict[str, str]:
 
 @pytest.fixture
 def ask(tmp_path):
-    """`generate` into a journal of the test's own."""
+    """Have an LLM answer prompts, into a journal of the test's own."""
 
-    def run(asked, llm, **options):
-        options = {"journal": tmp_path / "answers.sqlite", "version": "1", "read": read} | options
-        return generate(asked, llm, show_progress=False, **options)
+    def run(asked, llm, *, journal=tmp_path / "answers.sqlite", version="1", read=read):
+        with Journal(journal) as opened:
+            return ask_all([Job(llm, asked, version, read)], opened, name="test", show_progress=False)[0]
 
     return run
 

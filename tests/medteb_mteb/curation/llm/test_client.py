@@ -73,7 +73,7 @@ def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, mo
         assert generation.answers == {}
         assert len(generation.failed) < 5
         server.instead.clear()
-        generation = ask(asked, llm, retry=True)
+        generation = ask(asked, llm)
     assert len(generation.answers) == server.made == 30
 
 
