@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mar_st.errors import MarError
 from mar_st.options import Argument, Settings, say
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class IndexBuild(Settings):
         description="Folder to write the index to, or milvus:PATH.db, or milvus:http://HOST:PORT."
     )
     corpus: str | None = Field(None, description="Corpus whose texts to store; default: the encoded corpus.")
-    kind: Literal["auto", "exact", "int8", "hnsw", "ivf-pq"] = Field(
+    kind: Literal["auto", "exact", "hnsw", "ivf-pq"] = Field(
         "auto", description="Kind of index; auto: exact for few vectors, hnsw for many."
     )
     bm25: bool = Field(True, description="Build a BM25 index, which hybrid search needs.")
@@ -35,12 +34,11 @@ class IndexUpdate(Settings):
     add: Path | None = Field(None, description="Folder of vectors of the documents to add or replace.")
     corpus: str | None = Field(None, description="Corpus of --add; default: the encoded one.")
     delete: tuple[str, ...] = Field((), description="Id of a document to delete; may be repeated.")
-    compact: bool = Field(False, description="Build the index of the remaining documents again.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (self.add or self.delete or self.compact):
-            raise ValueError("give --add, --delete or --compact")
+        if not (self.add or self.delete):
+            raise ValueError("give --add or --delete")
         if self.corpus is not None and self.add is None:
             raise ValueError("--corpus belongs to --add")
         return self
@@ -82,7 +80,8 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
 def index_update(settings: IndexUpdate) -> dict[str, Any]:
     """Add, replace or delete documents of an index.
 
-    Each change of a folder is applied completely or not at all.
+    Each change of a folder is applied completely or not at all. One that changes more than a fifth of the
+    documents builds the index again.
     """
     from mar_st.encode import VectorFolder  # lazy: pyarrow
     from mar_st.index import build  # lazy: pyarrow
@@ -93,8 +92,6 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
     if index.startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import MilvusIndex  # lazy: pymilvus
 
-        if settings.compact:
-            raise MarError("Milvus compacts by itself; --compact is for an index folder.")
         opened = MilvusIndex.connect(index)
         if settings.delete:
             opened.delete(settings.delete)
@@ -105,10 +102,6 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
         manifest = build.delete(index, settings.delete)
     if settings.add is not None:
         manifest = build.add(index, settings.add, corpus=settings.corpus)
-    if settings.compact:
-        manifest = build.compact(index)
-    elif build.worn(manifest):
-        say(f"much of {index} was added or deleted; --compact makes it as fast as new")
     return {"index": index, **manifest}
 
 
@@ -162,12 +155,8 @@ def shown(done: Mapping[str, Any]) -> str:
 def tuned(effort: Mapping[str, Any]) -> str:
     """Return what was tuned as lines."""
     lines = [f"{effort['query'] or 'encoder'}, {effort['queries']} queries"]
-    if "before" in effort:
-        before = effort["before"]
-        lines.append(
-            f"search settings {effort['search']}: recall@10 {effort['recall@10']:.4f}; the index's own "
-            f"{before['search']}: {before['recall@10']:.4f}"
-        )
+    if effort["search"]:
+        lines.append(f"search settings {effort['search']}: recall@10 {effort['recall@10']:.4f}")
     if "fusion" in effort:
         scores = effort["fusion"]
         lines.append(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mar_st.encode.corpus import scan_corpus
-from mar_st.encode.folder import MANIFEST, SHARDS, VectorFolder, shard_files, shard_metadata, write_manifest
+from mar_st.encode.folder import MANIFEST, SHARDS, VectorFolder, shard_file, shard_metadata, write_manifest
 from mar_st.encode.settings import SHARD_ROWS, EncodeSettings
 from mar_st.encode.worker import EncodeJob, Worker, resolve, run_ray
 from mar_st.errors import MarError
@@ -73,7 +73,7 @@ def encode_corpus(
         for line in scan.odd:
             say(line)
         record = _record(root, source, scan, settings, device)
-        missing = [number for number in range(scan.shards) if not shard_files(root, number)[0].is_file()]
+        missing = [number for number in range(scan.shards) if not shard_file(root, number).is_file()]
         if not missing and (root / MANIFEST).is_file():
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
@@ -96,13 +96,13 @@ def encode_corpus(
                 run_ray(job, missing, done)
             elif missing:
                 Worker(job).run(missing, done)
-        absent = [number for number in missing if not shard_files(root, number)[0].is_file()]
+        absent = [number for number in missing if not shard_file(root, number).is_file()]
         if absent:
             raise MarError(
                 f"{len(absent)} shards were encoded elsewhere and are not in {root}. All machines must see "
                 "it under this path: put it on shared storage."
             )
-        facts = shard_metadata(shard_files(root, 0)[0])
+        facts = shard_metadata(shard_file(root, 0))
         del facts["record"]
         return write_manifest(
             root,
@@ -137,7 +137,7 @@ def _record(root: Path, source: Path, scan: Scan, settings: EncodeSettings, devi
         **settings.model_dump(),
         "device": device, "engine": ENGINE_VERSION, "kernel": _kernel(settings, device),
     }  # fmt: skip
-    first = next((root / SHARDS).glob("*.safetensors"), None)
+    first = next((root / SHARDS).glob("*.arrow"), None)
     if first is None:
         return record
     begun: dict[str, Any] = shard_metadata(first).get("record", {})

@@ -1,8 +1,8 @@
 """Folders of vectors: what `mar encode` writes, and indexes, teachers and diversification read.
 
-`manifest.json` says what the vectors are; `shards/NNNNNN.safetensors` hold them in the order of the corpus
-(`vectors`, for int8 also `scale`) and `shards/NNNNNN.arrow` their ids and the digests of their texts. All
-files are mapped into memory; none is loaded. This module does not need torch.
+`manifest.json` says what the vectors are; `shards/NNNNNN.arrow` hold them in the order of the corpus, with
+their ids and the digests of their texts. All files are mapped into memory; none is loaded. This module does
+not need torch.
 """
 
 from __future__ import annotations
@@ -14,22 +14,16 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
-from safetensors.numpy import save
 
 from mar_st.encode.settings import SHARD_ROWS, VectorType
 from mar_st.errors import MarError
 from mar_st.files import finished, one_line, read_json, sha256, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 MANIFEST, SHARDS = "manifest.json", "shards"
-FORMAT, VERSION = "mar-vectors", 1
-
-#: Columns of the Arrow file of a shard.
-_SCHEMA = pa.schema([("id", pa.string()), ("digest", pa.binary(16))])
-
-_NUMPY_TYPES = {"F32": "float32", "F16": "float16", "I8": "int8"}
+FORMAT, VERSION = "mar-vectors", 2
 
 
 class VectorFolder:
@@ -42,7 +36,7 @@ class VectorFolder:
         path: The folder.
         manifest: Content of `manifest.json`.
         dim: Number of dimensions of a vector.
-        dtype: Type of the stored vectors: float32, float16 or int8.
+        dtype: Type of the stored vectors: float32 or float16.
         normalised: True if the vectors have length 1.
         similarity: Similarity function of the model, `cosine` or `dot`.
         space: Digest of the document space (`mar_st.model.digest`), if it is known.
@@ -57,7 +51,7 @@ class VectorFolder:
         if self.dtype not in get_args(VectorType):
             raise ValueError(f"vectors of type {self.dtype}")
         self._ends = np.cumsum([int(shard["count"]) for shard in manifest["shards"]], dtype=np.int64)
-        self._open: dict[int, tuple[dict[str, np.ndarray], pa.Table]] = {}
+        self._open: dict[int, tuple[np.ndarray, pa.Table]] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -82,6 +76,11 @@ class VectorFolder:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the number of vectors and of their dimensions."""
+        return len(self), self.dim
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}
 
@@ -96,18 +95,15 @@ class VectorFolder:
         return self._column("digest", pa.binary(16))
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
-        if isinstance(rows, slice):
-            return self._taken(np.arange(*rows.indices(len(self))))
-        index = np.asarray(rows)
-        places = np.arange(len(self))[index if index.size else index.astype(np.int64)]
-        vectors = self._taken(places.reshape(-1))
-        return vectors[0] if index.ndim == 0 else vectors
-
-    def blocks(self, rows: int = SHARD_ROWS) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield all vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
-        ids = self.ids
-        for start in range(0, len(self), rows):
-            yield ids.slice(start, rows).to_pylist(), self[start : start + rows]
+        places = np.arange(len(self))[rows]
+        each = np.atleast_1d(places)
+        vectors = np.empty((len(each), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._ends, each, side="right")
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            start = int(self._ends[number - 1]) if number else 0
+            vectors[here] = self._shard(number)[0][each[here] - start]
+        return vectors if places.ndim else vectors[0]
 
     def verify(self) -> None:
         """Compare all bytes of every file with the manifest.
@@ -116,36 +112,22 @@ class VectorFolder:
             MarError: A file was changed.
         """
         for number, shard in enumerate(self.manifest["shards"]):
-            for path in shard_files(self.path, number):
-                if sha256(path) != shard["files"].get(path.name):
-                    raise MarError(f"{path} is not the file that was written. Copy it or encode again.")
+            path = shard_file(self.path, number)
+            if sha256(path) != shard["sha256"]:
+                raise MarError(f"{path} is not the file that was written. Copy it or encode again.")
 
-    def _taken(self, places: np.ndarray) -> np.ndarray:
-        vectors = np.empty((len(places), self.dim), dtype=np.float32)
-        numbers = np.searchsorted(self._ends, places, side="right")
-        for number in np.unique(numbers).tolist():
-            here = np.flatnonzero(numbers == number)
-            start = int(self._ends[number - 1]) if number else 0
-            vectors[here] = unpack(self._shard(number)[0], self.dtype, places[here] - start)
-        return vectors
-
-    def _shard(self, number: int) -> tuple[dict[str, np.ndarray], pa.Table]:
-        """Return the arrays and the table of a shard, which are checked when it is first read."""
+    def _shard(self, number: int) -> tuple[np.ndarray, pa.Table]:
+        """Return the vectors and the table of a shard, which are checked when it is first read."""
         if number not in self._open:
-            path = shard_files(self.path, number)[0]
-            tensors, table = _mapped(path), read_table(path.with_suffix(".arrow"))
-            count = self.manifest["shards"][number]["count"]
-            expected: dict[str, tuple[int, ...]] = {"vectors": (count, self.dim)}
-            if self.dtype == "int8":
-                expected["scale"] = (count,)
-            if {name: values.shape for name, values in tensors.items()} != expected or len(table) != count:
-                raise MarError(
-                    f"{path} does not hold {count} vectors of {self.dim} {self.dtype}. Encode again."
-                )
-            for values in tensors.values():
-                if values.dtype.kind == "f" and not np.isfinite(values).all():
-                    raise MarError(f"{path} holds NaN or infinite values. Encode again.")
-            self._open[number] = tensors, table
+            path = shard_file(self.path, number)
+            table = read_table(path)
+            expected = _schema(self.dim, self.dtype)
+            if table.schema != expected or len(table) != self.manifest["shards"][number]["count"]:
+                raise MarError(f"{path} holds other vectors than the manifest says. Encode again.")
+            flat = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            if not np.isfinite(flat).all():
+                raise MarError(f"{path} holds NaN or infinite values. Encode again.")
+            self._open[number] = flat.reshape(-1, self.dim), table
         return self._open[number]
 
     def _column(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
@@ -153,57 +135,32 @@ class VectorFolder:
         return pa.chunked_array(chunks, type=kind)
 
 
-def shard_files(root: Path, number: int) -> tuple[Path, Path]:
-    """Return the files of a shard: its vectors, and its ids with the digests of their texts."""
-    path = root / SHARDS / f"{number:06d}"
-    return path.with_suffix(".safetensors"), path.with_suffix(".arrow")
+def shard_file(root: Path, number: int) -> Path:
+    """Return the file of a shard."""
+    return root / SHARDS / f"{number:06d}.arrow"
+
+
+def _schema(dim: int, dtype: str) -> pa.Schema:
+    kind = pa.float16() if dtype == "float16" else pa.float32()
+    return pa.schema([("id", pa.string()), ("digest", pa.binary(16)), ("vector", pa.list_(kind, dim))])
 
 
 def shard_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata that `write_shard` put into a file."""
-    return dict(json.loads(_header(path)[0].get("__metadata__", {}).get("shard", "{}")))
-
-
-def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the header of a safetensors file, and the place where its arrays begin."""
-    try:
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= path.stat().st_size - 8:
-                raise ValueError("its header is longer than the file")
-            return dict(json.loads(stream.read(length))), 8 + length
-    except (OSError, ValueError, RecursionError) as error:
-        raise MarError(
-            f"{path} is missing or damaged ({one_line(error)}). Delete it and encode again."
-        ) from error
-
-
-def _mapped(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file, mapped into memory; no descriptor stays open."""
-    header, start = _header(path)
-    header.pop("__metadata__", None)
-    with pa.memory_map(str(path)) as source:
-        content = np.frombuffer(source.read_buffer(), np.uint8)
-    try:
-        return {
-            name: content[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
-            .view(_NUMPY_TYPES[entry["dtype"]])
-            .reshape(entry["shape"])
-            for name, entry in header.items()
-        }
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+    return dict(json.loads((read_table(path).schema.metadata or {}).get(b"shard", b"{}")))
 
 
 def read_table(path: Path) -> pa.Table:
-    """Return ids and digests of a shard, mapped into memory."""
+    """Return a shard (`id`, `digest`, `vector`), mapped into memory."""
     try:
         with pa.memory_map(str(path)) as source:  # the table keeps the mapping alive
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)  # Arrow itself trusts the offsets in a file
-        return table.select(_SCHEMA.names).cast(_SCHEMA)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise MarError(
+            f"{path} is missing or damaged ({one_line(error)}). Delete it and encode again."
+        ) from error
+    return table
 
 
 def write_vectors(
@@ -268,7 +225,7 @@ def write_shard(
     dtype: str,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a shard; its vectors are moved into place last and mark it as finished.
+    """Write a shard, completely or not at all.
 
     Args:
         root: The folder of vectors.
@@ -277,24 +234,31 @@ def write_shard(
         digests: Digests of their texts, 16 bytes each.
         vectors: `(len(ids), dim)` floats.
         dtype: Type to store the vectors in.
-        metadata: Metadata for the header, see `shard_metadata`.
+        metadata: Metadata of the file, see `shard_metadata`.
 
     Raises:
-        MarError: A value is not finite, or an id is not valid Unicode.
+        MarError: A value is not finite or beyond the range of the type, or an id is not valid Unicode.
     """
-    tensors = pack(vectors, dtype)
-    path, table_path = shard_files(root, number)
+    if dtype not in get_args(VectorType):
+        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
+    with np.errstate(over="ignore"):  # reported below
+        stored = np.ascontiguousarray(vectors, dtype=np.float32).astype(dtype)
+    fine = np.isfinite(stored).all(axis=1)
+    if not fine.all():
+        raise MarError(
+            f"Vector {int(np.flatnonzero(~fine)[0])} holds NaN or infinite values as {dtype}. Check the "
+            "model's weights, or compute in float32 and store float32."
+        )
+    schema = _schema(stored.shape[1], dtype)
+    content = json.dumps(dict(metadata or {}), sort_keys=True)
     try:
-        table = pa.table({"id": list(ids), "digest": list(digests)}, schema=_SCHEMA)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(stored.reshape(-1)), stored.shape[1])
+        table = pa.table({"id": list(ids), "digest": list(digests), "vector": column}, schema=schema)
     except UnicodeEncodeError as error:
         raise MarError(f"An id holds half of a surrogate pair ({error}). Correct it.") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # a replaced shard must never have new ids beside old vectors
-    with finished(table_path) as part, pa.ipc.new_file(str(part), _SCHEMA) as writer:
+    table = table.replace_schema_metadata({"shard": content})
+    with finished(shard_file(root, number)) as part, pa.ipc.new_file(str(part), table.schema) as writer:
         writer.write_table(table)
-    with finished(path) as part:
-        # A single entry: the order of several would differ between processes.
-        part.write_bytes(save(tensors, metadata={"shard": json.dumps(dict(metadata or {}), sort_keys=True)}))
 
 
 def write_manifest(
@@ -307,11 +271,8 @@ def write_manifest(
     corpus: Mapping[str, Any] | None = None,
 ) -> VectorFolder:
     """Write the manifest of a folder with this number of shards, and open it."""
-    entries = []
-    for number in range(shards):
-        files = shard_files(root, number)
-        count = _header(files[0])[0]["vectors"]["shape"][0]
-        entries.append({"count": count, "files": {path.name: sha256(path) for path in files}})
+    paths = [shard_file(root, number) for number in range(shards)]
+    entries = [{"count": len(read_table(path)), "sha256": sha256(path)} for path in paths]
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -336,41 +297,3 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
         return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
     except UnicodeEncodeError as error:
         raise MarError(f"A text holds half of a surrogate pair ({error}). Correct it.") from error
-
-
-def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    """Return vectors `(n, dim)` float32 converted to a storage type.
-
-    int8 is symmetric with one scale per vector, its largest absolute value divided by 127.
-
-    Returns:
-        `vectors` `(n, dim)`; for int8 also `scale` `(n,)` float32.
-
-    Raises:
-        MarError: A value is not finite, or beyond the range of float16.
-    """
-    if dtype not in get_args(VectorType):
-        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
-    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-    with np.errstate(over="ignore"):  # reported below
-        converted = vectors.astype("float16") if dtype == "float16" else vectors
-    fine = np.isfinite(converted).all(axis=1)
-    if not fine.all():
-        raise MarError(
-            f"Vector {int(np.flatnonzero(~fine)[0])} holds NaN or infinite values as {dtype}. Check the "
-            "model's weights, or compute in float32 and store float32."
-        )
-    if dtype == "int8":
-        scale = (np.abs(vectors).max(axis=1, initial=0.0) / 127).astype(np.float32)
-        steps = vectors / np.where(scale > 0, scale, 1)[:, None]
-        return {"vectors": np.rint(steps).clip(-127, 127).astype(np.int8), "scale": scale}
-    return {"vectors": converted}
-
-
-def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
-    """Return some rows of stored vectors as float32 `(rows, dim)`."""
-    stored = tensors["vectors"][rows]
-    if dtype == "int8":
-        scaled: np.ndarray = stored.astype(np.float32) * tensors["scale"][rows][:, None]
-        return scaled
-    return stored.astype(np.float32)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mar_st.options import Settings
 
-VectorType: TypeAlias = Literal["float32", "float16", "int8"]
+VectorType: TypeAlias = Literal["float32", "float16"]
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Executor: TypeAlias = Literal["local", "ray"]
 

@@ -4,7 +4,7 @@ Nothing here imports torch (a reranker does, and an encoder that was not exporte
 """
 
 from mar_st.index.base import Index
-from mar_st.index.build import add, build_index, compact, delete
+from mar_st.index.build import add, build_index, delete
 from mar_st.index.filters import Filter, FilterError, parse_filter
 from mar_st.index.searcher import Hit, Leg, Searcher
 from mar_st.index.tune import tune
@@ -18,7 +18,6 @@ __all__ = [
     "Searcher",
     "add",
     "build_index",
-    "compact",
     "delete",
     "parse_filter",
     "tune",

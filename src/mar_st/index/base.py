@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mar_st.encode.vectors import unit
 from mar_st.errors import MarError
 from mar_st.index.filters import parse_filter
-from mar_st.index.vectors import unit
 from mar_st.online.protocol import encoder_origin
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Index(ABC):
         self.kind: str = about["kind"]
         self.model: str | None = about["model"]
         self.fields: dict[str, FieldType] = dict(about["fields"])
-        self.has_texts, self.has_words = bool(about["texts"]), about.get("bm25") is not None
+        self.has_texts, self.has_words = bool(about["texts"]), bool(about.get("bm25"))
         self.settings: dict[str, int] = dict(about["search"])
         self.efforts: dict[str, dict[str, Any]] = dict(about.get("efforts", {}))
 

@@ -1,7 +1,7 @@
 """Building an index from a folder of vectors and its corpus, and changing it without a new build.
 
 Added documents become a segment that is compared exactly, small ones are merged. Deleted documents are marked
-and no longer found. `compact` builds one segment of what is left.
+and no longer found. A change that makes these more than a fifth of the index builds all of it again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import counted, finished_folder, locked, write_json
 from mar_st.index.base import MILVUS_PREFIX
@@ -29,14 +30,8 @@ from mar_st.index.folder import (
     read_manifest,
     sizes,
 )
-from mar_st.index.tune import RECALL, calibrate, exact_rows, made_queries
-from mar_st.index.vectors import (
-    LADDERS,
-    VectorIndex,
-    Vectors,
-    build_settings,
-    build_vectors,
-)
+from mar_st.index.tune import calibrated, made_queries
+from mar_st.index.vectors import build_settings, build_vectors
 from mar_st.index.words import build_words
 
 if TYPE_CHECKING:
@@ -50,7 +45,7 @@ _FEW_VALUES = 100_000_000
 #: Added segments of at most this many times the documents of an addition are merged into it.
 _MERGE_RATIO = 2
 
-#: Share of deleted and added documents above which an index should be compacted.
+#: Share of deleted and added documents above which an index is built again.
 _WORN_SHARE = 0.2
 
 
@@ -71,7 +66,7 @@ def build_index(
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
-        kind: `exact`, `hnsw`, `ivf-pq`, `int8`; `auto`: `exact` for few vectors, `hnsw` for many.
+        kind: `exact`, `hnsw`, `ivf-pq`; `auto`: `exact` for few vectors, `hnsw` for many.
         bm25: Also index words, if there is a corpus.
         progress: Show progress bars.
         say: Receives a line for each step.
@@ -103,29 +98,20 @@ def build_index(
     with finished_folder(root) as new:
         part = new / "000001"
         write_documents(part, documents_of(folder, corpus))
-        entry, words = _segment(
-            part, kind, settings, source, words=bm25 and corpus is not None, progress=progress
-        )
-        about = {
+        words = bm25 and corpus is not None
+        entry = _segment(part, kind, settings, source, words=words, progress=progress)
+        about: dict[str, Any] = {
             "format": FORMAT, "version": VERSION, "generation": 1,
             "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
             "dim": source.dim, "similarity": folder.similarity, "texts": corpus is not None,
-            "fields": Documents(part).types, "kind": kind, "params": settings,
+            "fields": Documents(part).types, "kind": kind, "params": settings, "search": {}, "measured": None,
             "bm25": words, "count": len(source), "efforts": {}, "segments": [entry],
         }  # fmt: skip
-        about |= _tuned(part, kind, source)
+        if kind != "exact":
+            about["measured"] = measured = calibrated(FolderIndex(new, about), made_queries(source))
+            about["search"] = measured["search"]
         write_json(new / MANIFEST, about)
     return about
-
-
-def _tuned(part: Path, kind: str, source: Vectors) -> dict[str, Any]:
-    """Return the search settings of a new index, and the recall that was measured with them."""
-    if kind == "exact":
-        return {"search": {}, "measured": None}
-    queries = made_queries(source)
-    search = VectorIndex(part, kind, len(source), source.dim).search
-    measured = calibrate(search, queries, exact_rows(source, queries), RECALL, LADDERS[kind])
-    return {"search": measured.pop("search"), "measured": measured}
 
 
 def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
@@ -140,9 +126,7 @@ def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
 
 def compared(folder: VectorFolder) -> Vectors:
     """Return the vectors of a folder as an index compares them."""
-    # Vectors of length 1 that are stored in eight bits or one bit no longer have length exactly 1.
-    whole = folder.normalised and folder.dtype in ("float32", "float16")
-    return Vectors([(folder, None)], normalise=folder.similarity == "cosine" and not whole)
+    return Vectors([folder], normalised=folder.similarity == "cosine" and not folder.normalised)
 
 
 def encoded_corpus(folder: VectorFolder) -> str | None:
@@ -152,23 +136,16 @@ def encoded_corpus(folder: VectorFolder) -> str | None:
 
 
 def _segment(
-    part: Path,
-    kind: str,
-    params: Mapping[str, Any],
-    source: Vectors,
-    *,
-    words: bool,
-    mean_length: float | None = None,
-    progress: bool,
-) -> tuple[dict[str, Any], dict[str, float] | None]:
-    """Build a segment whose documents are written; return its entry and the statistics of BM25."""
+    part: Path, kind: str, params: Mapping[str, Any], source: Vectors, *, words: bool, progress: bool
+) -> dict[str, Any]:
+    """Build a segment whose documents are written, and return its entry."""
     build_vectors(part, kind, params, source, progress=progress)
-    mean = build_words(part, mean_length=mean_length, progress=progress) if words else None
-    entry = {
+    if words:
+        build_words(part, progress=progress)
+    return {
         "name": part.name, "kind": kind, "count": len(source), "live": len(source), "deleted": None,
         "files": sizes(part),
     }  # fmt: skip
-    return entry, None if mean is None else {"mean_length": mean}
 
 
 def add(
@@ -222,7 +199,7 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
                 f"{counted(count, 'document')} of {len(names)} named ones are in {index}, which holds "
                 f"{len(opened)}. Nothing was deleted: name only ids of the index, and not all of them."
             )
-        return _change(opened, found, None, None, progress=False)
+        return _change(opened, found)
 
 
 @contextmanager
@@ -230,89 +207,52 @@ def _changing(index: str | Path) -> Iterator[FolderIndex]:
     """Open an index to change it; no other process can do so meanwhile."""
     root = Path(index)
     read_manifest(root)
-    with locked(root, MarError):
+    with locked(root):
         yield FolderIndex.connect(root)
-
-
-def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
-    """Build one segment of the remaining documents, of the same kind, with unchanged search settings.
-
-    Kinds that store float16 vectors are built from those.
-
-    Args:
-        index: Folder of the index.
-        progress: Show progress bars.
-
-    Returns:
-        The new manifest.
-    """
-    with _changing(index) as opened:
-        root, about = opened.folder, opened.about
-        live = [(segment, np.flatnonzero(segment.alive)) for segment in opened.segments]
-        source = Vectors([(segment.index.vectors, rows) for segment, rows in live])
-        part = _new_segment(root, about)
-        write_documents(
-            part, (one.documents[row] for one, rows in live for row in rows.tolist()), opened.fields
-        )
-        settings = build_settings(opened.kind, source.dim, len(source))
-        entry, words = _segment(
-            part, opened.kind, settings, source, words=opened.has_words, progress=progress
-        )
-        new = {**about, "params": settings, "bm25": words, "segments": [entry]}
-        return publish(root, about, new)
-
-
-def worn(manifest: Mapping[str, Any]) -> bool:
-    """Return True if so many documents were added or deleted that the index should be compacted."""
-    first, *others = manifest["segments"]
-    dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
-    return bool(dead + sum(segment["live"] for segment in others) > _WORN_SHARE * first["count"])
 
 
 def _change(
     opened: FolderIndex,
     deleted: Sequence[np.ndarray],
-    folder: VectorFolder | None,
-    corpus: str | Path | None,
+    folder: VectorFolder | None = None,
+    corpus: str | Path | None = None,
     *,
-    progress: bool,
+    progress: bool = False,
 ) -> dict[str, Any]:
-    """Mark rows as deleted, and add a segment, in one new manifest."""
+    """Mark rows as deleted, and write new documents and those of merged segments as a segment.
+
+    The first segment is merged, too, if too much has changed: that builds the index of all documents again,
+    with unchanged search settings, and from the stored vectors.
+    """
     root, about = opened.folder, opened.about
-    part = _new_segment(root, about)
+    alive = [segment.alive.copy() for segment in opened.segments]
+    for one, rows in zip(alive, deleted, strict=True):
+        one[rows] = False
+    live, new = [int(one.sum()) for one in alive], 0 if folder is None else len(folder)
+    size = opened.segments[0].count
+    whole = size - live[0] + sum(live[1:]) + new > _WORN_SHARE * size
+    part = root / f"{about['generation'] + 1:06d}"
     entries, merged = [], list[tuple[Segment, np.ndarray]]()
-    for number, (segment, rows) in enumerate(zip(opened.segments, deleted, strict=True)):
-        alive = segment.alive.copy()
-        alive[rows] = False
-        live = int(alive.sum())
+    for number, (segment, one) in enumerate(zip(opened.segments, alive, strict=True)):
+        if whole or (number and live[number] <= _MERGE_RATIO * new):
+            merged.append((segment, np.flatnonzero(one)))
+            continue
         entry = dict(segment.entry)
-        if not live:
-            continue
-        if folder is not None and number and live <= _MERGE_RATIO * len(folder):
-            merged.append((segment, np.flatnonzero(alive)))
-            continue
-        if len(rows):
-            entry |= {"deleted": f"{part.name}-{entry['name']}.npy", "live": live}
-            np.save(root / entry["deleted"], np.flatnonzero(~alive))
+        if live[number] < entry["live"]:
+            entry |= {"deleted": f"{part.name}-{entry['name']}.npy", "live": live[number]}
+            np.save(root / entry["deleted"], np.flatnonzero(~one))
         entries.append(entry)
-    if folder is None:
-        part.rmdir()
+    if not whole and folder is None:
         return publish(root, about, {**about, "segments": entries})
+    shutil.rmtree(part, ignore_errors=True)  # of a killed update
     earlier = (segment.documents[row] for segment, rows in merged for row in rows.tolist())
-    write_documents(part, chain(earlier, documents_of(folder, corpus)), opened.fields)
-    parts = [(segment.index.vectors, rows) for segment, rows in merged]
-    source = Vectors([*parts, (compared(folder), None)])
-    mean = about["bm25"]["mean_length"] if opened.has_words else None
-    entry, _ = _segment(
-        part, "exact", {}, source, words=opened.has_words, mean_length=mean, progress=progress
-    )
+    added = () if folder is None else documents_of(folder, corpus)
+    write_documents(part, chain(earlier, added), opened.fields)
+    sources = [Vectors([segment.index.vectors], rows) for segment, rows in merged]
+    source = Vectors([*sources, *([] if folder is None else [compared(folder)])])
+    kind = opened.kind if whole else "exact"
+    params = build_settings(kind, source.dim, len(source))
+    entry = _segment(part, kind, params, source, words=opened.has_words, progress=progress)
     fields = {**Documents(part).types, **opened.fields}
-    return publish(root, about, {**about, "fields": fields, "segments": [*entries, entry]})
-
-
-def _new_segment(root: Path, manifest: Mapping[str, Any]) -> Path:
-    """Create the folder of the next generation's segment, without leftovers of a killed update."""
-    part = root / f"{manifest['generation'] + 1:06d}"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    return part
+    changed = {"params": params} if whole else {}
+    return publish(root, about, {**about, **changed, "fields": fields, "segments": [*entries, entry]})

@@ -97,22 +97,12 @@ class Documents:
 
     Attributes:
         ids: Their ids.
-
-    Raises:
-        MarError: The files are missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            texts = pa.ipc.open_file(pa.memory_map(str(folder / DOCUMENTS)))
-            self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
-            fields = pa.ipc.open_file(pa.memory_map(str(folder / FIELDS))).read_all()
-            if texts.schema != _SCHEMA:
-                raise pa.ArrowInvalid("its columns are not those of documents")
-        except (OSError, pa.ArrowException) as error:
-            raise MarError(
-                f"The documents in {folder} are damaged ({one_line(error)}). Build again."
-            ) from error
+        texts = pa.ipc.open_file(pa.memory_map(str(folder / DOCUMENTS)))
+        self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
+        fields = pa.ipc.open_file(pa.memory_map(str(folder / FIELDS))).read_all()
         self.ids = pa.chunked_array([batch.column(0) for batch in self._batches], type=pa.large_string())
         # A list: looking up one number in it is faster than in an array.
         self._starts = [0, *accumulate(len(batch) for batch in self._batches)]
@@ -139,9 +129,9 @@ class Documents:
         name: str = self._batches[number].column(0)[row - self._starts[number]].as_py()
         return name
 
-    def texts(self, start: int, stop: int) -> Iterator[str]:
-        """Yield the documents of a range of rows, as they are encoded (title, newline, text)."""
-        return (self[row].document for row in range(start, min(stop, len(self))))
+    def texts(self) -> Iterator[str]:
+        """Yield the documents as they are encoded (title, newline, text)."""
+        return (self[row].document for row in range(len(self)))
 
     def find(self, ids: Iterable[str]) -> np.ndarray:
         """Return rows whose id is one of the given ones, ascending int64."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from mar_st.files import load_package
 from mar_st.kernels.exact import exact_search, takes
@@ -23,17 +22,15 @@ if TYPE_CHECKING:
 #: Vectors per block if they have to be copied (other type, or picked rows).
 _VECTORS_PER_BLOCK = 8192
 
-#: From this many queries on, matrices are multiplied, for at most so many at once.
-_MIN_QUERIES_FOR_PRODUCTS, _QUERIES_PER_PRODUCT = 8, 512
-
-#: Products from which on several threads of BLAS multiply: each spins for 25 ms before it sleeps.
-_MIN_SHARED_PRODUCTS = 200_000_000
-
 #: Share of the rows that a mask must leave for them to be scanned in place.
 _PICKED_SHARE = 0.1
 
 #: Minimum number of values in all vectors that makes the compiled kernel, or another thread, worthwhile.
 _MIN_VALUES = 1_000_000
+
+
+#: Scores and rows of a search.
+Found: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 def faiss() -> Any:
@@ -71,7 +68,7 @@ class Mask:
         return faiss().IDSelectorBitmap(self.bits)
 
 
-def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def top(scores: np.ndarray, rows: np.ndarray, k: int) -> Found:
     """Return the best `k` of each query's candidates, by descending score, ties by row.
 
     Args:
@@ -94,15 +91,13 @@ def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
     return scores, rows
 
 
-def merge(results: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
+def merge(results: Iterable[Found], k: int) -> Found:
     """Return the best `k` of several results (scores and rows) of the same queries."""
     scores, rows = zip(*results, strict=True)
     return top(np.concatenate(scores, 1), np.concatenate(rows, 1), k)
 
 
-def search(
-    queries: np.ndarray, vectors: np.ndarray, k: int, *, mask: Mask | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def search(queries: np.ndarray, vectors: np.ndarray, k: int, *, mask: Mask | None = None) -> Found:
     """Return the `k` vectors of highest inner product, exactly.
 
     Args:
@@ -121,60 +116,29 @@ def search(
         kernel = exact_search(min(_processors(), faiss().omp_get_max_threads()))
         if kernel is not None:
             return kernel.search(queries, vectors, k, None if mask is None else mask.bits)
-    if not len(queries):
-        return top(np.empty((0, 0), np.float32), np.empty((0, 0), np.int64), k)
-    many = len(queries) >= _MIN_QUERIES_FOR_PRODUCTS
     # Picking rows costs a copy; if most pass, FAISS scans all and skips some.
-    picked = mask is not None and (
-        many or vectors.dtype != np.float32 or mask.count < _PICKED_SHARE * mask.size
-    )
+    picked = mask is not None and (vectors.dtype != np.float32 or mask.count < _PICKED_SHARE * mask.size)
     rows = mask.rows if mask is not None and picked else None
     total, size = len(vectors) if rows is None else len(rows), _VECTORS_PER_BLOCK
-    if rows is None and vectors.dtype == np.float32 and not many:  # nothing is copied: a share per thread
-        threads = min(faiss().omp_get_max_threads(), vectors.size * len(queries) // _MIN_VALUES + 1)
+    if rows is None and vectors.dtype == np.float32:  # nothing is copied: a share per thread
+        # FAISS itself shares several queries among its threads.
+        free = faiss().omp_get_max_threads() // max(1, len(queries))
+        threads = max(1, min(free, vectors.size // _MIN_VALUES + 1))
         size = max(8, -(-total // threads) + 7 & ~7)  # whole bytes of a mask
 
-    def block(start: int, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def block(start: int) -> Found:
         part = vectors[start : start + size] if rows is None else vectors[rows[start : start + size]]
-        part = np.ascontiguousarray(part, dtype=np.float32)
-        if many:
-            scores, found = _products(given, part, k)
-        else:
-            bits = None if mask is None or picked else mask.bits[start // 8 : (start + size) // 8]
-            scores, found = _knn(given, part, k, bits)
-        places = found + start if rows is None else rows[found + start]
-        return scores, np.where(found < 0, -1, places)
+        bits = None if mask is None or picked else mask.bits[start // 8 : (start + size) // 8]
+        scores, found = _knn(queries, np.ascontiguousarray(part, dtype=np.float32), k, bits)
+        return scores, np.where(found < 0, -1, found + start if rows is None else rows[found + start])
 
     starts = range(0, total, size)
-    if not starts:
-        nothing = np.empty((len(queries), 0))
-        return top(nothing.astype(np.float32), nothing.astype(np.int64), k)
-    if not many:
-        run = map if len(starts) == 1 else _pool().map
-        return merge(list(run(block, starts, [queries] * len(starts))), k)
-    chunks = np.array_split(queries, -(-len(queries) // _QUERIES_PER_PRODUCT))
-    found = [merge([block(start, chunk) for start in starts], k) for chunk in chunks]
-    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+    run = map if len(starts) < 2 else _pool().map
+    nothing = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+    return merge([nothing, *run(block, starts)], k)
 
 
-def _products(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best `k` by one matrix product; of equal scores, the first rows."""
-    alone = 1 if len(queries) * vectors.size < _MIN_SHARED_PRODUCTS else None
-    with _libraries().limit(limits=alone, user_api="blas"):
-        scores = queries @ vectors.T
-    k = min(k, scores.shape[1])
-    lowest = np.partition(scores, -k, axis=1)[:, -k, None]
-    query, row = np.nonzero(scores >= lowest)
-    counts = np.bincount(query, minlength=len(queries))
-    slot = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
-    best = top(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), counts.max())
-    best[0][query, slot], best[1][query, slot] = scores[query, row], row
-    return top(*best, k)
-
-
-def _knn(
-    queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _knn(queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None) -> Found:
     """Return the best `k` by FAISS, which scans the vectors once per query; only rows whose bit is set."""
     shape = len(queries), min(k, len(vectors))
     scores, rows = np.empty(shape, np.float32), np.empty(shape, np.int64)
@@ -187,9 +151,7 @@ def _knn(
     return np.where(rows >= 0, scores, -np.inf).astype(np.float32), rows
 
 
-def rescore(
-    queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, k: int
-) -> tuple[np.ndarray, np.ndarray]:
+def rescore(queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, k: int) -> Found:
     """Return the best `k` of each query's candidates by inner product with the vectors themselves.
 
     Args:
@@ -209,11 +171,6 @@ def rescore(
 def _processors() -> int:
     """Count the processors once: it reads files, which takes as long as a small search."""
     return processors()
-
-
-@cache
-def _libraries() -> Any:
-    return ThreadpoolController()
 
 
 @cache

@@ -27,13 +27,13 @@ from mar_st.index.vectors import VectorIndex
 from mar_st.index.words import SegmentWords, search_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mar_st.encode import Entry
     from mar_st.index.filters import Filter
 
 MANIFEST = "manifest.json"
-FORMAT, VERSION = "mar-index", 2
+FORMAT, VERSION = "mar-index", 3
 
 #: Names of segments, by the generation that wrote them, and of lists of deleted rows.
 _SEGMENT = re.compile(r"[0-9]{6,12}")
@@ -49,25 +49,19 @@ class Segment:
     Args:
         root: Folder of the index.
         entry: Entry of the segment in the manifest.
-        dim: Dimensions of the vectors.
         words: Whether the segment has BM25 scores.
 
     Raises:
-        MarError: A file is not the one that was written.
+        MarError: The files are not those that were written.
     """
 
-    def __init__(self, root: Path, entry: dict[str, Any], dim: int, *, words: bool) -> None:
-        self.entry, self.count, self.folder = entry, int(entry["count"]), root / entry["name"]
-        for name, size in sizes(self.folder).items():
-            if entry["files"].get(name) != size:
-                raise MarError(
-                    f"{self.folder / name} is not the file that was written. Copy the index again."
-                )
-        self.documents = Documents(self.folder)
-        if len(self.documents) != self.count:
-            raise MarError(f"{self.folder} does not hold {self.count} documents. Build the index again.")
-        self.index = VectorIndex(self.folder, entry["kind"], self.count, dim)
-        self.words = SegmentWords(self.folder, self.count) if words else None
+    def __init__(self, root: Path, entry: dict[str, Any], *, words: bool) -> None:
+        self.entry, self.count, folder = entry, int(entry["count"]), root / entry["name"]
+        if sizes(folder) != entry["files"]:
+            raise MarError(f"{folder} does not hold the files that were written. Copy the index again.")
+        self.documents = Documents(folder)
+        self.index = VectorIndex(folder, entry["kind"])
+        self.words = SegmentWords(folder, self.count) if words else None
         self.alive = np.ones(self.count, dtype=bool)
         if entry["deleted"]:
             self.alive[load_array(root / entry["deleted"])] = False
@@ -102,9 +96,7 @@ class FolderIndex(Index):
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         super().__init__(str(folder), manifest)
         self.folder = folder
-        self.segments = [
-            Segment(folder, entry, self.dim, words=self.has_words) for entry in manifest["segments"]
-        ]
+        self.segments = [Segment(folder, entry, words=self.has_words) for entry in manifest["segments"]]
         # A list: looking up one number in it is faster than in an array.
         self._starts = [0, *accumulate(segment.count for segment in self.segments)]
         self._filtered = lru_cache(_MAX_CACHED_FILTERS)(self._masks)
@@ -116,9 +108,8 @@ class FolderIndex(Index):
         manifest = read_manifest(folder)
         try:
             return cls(folder, manifest)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            current = read_manifest(folder)
-            if current != manifest:  # it was changed meanwhile
+        except (KeyError, TypeError, AttributeError, ValueError, OSError, RuntimeError) as error:
+            if read_manifest(folder) != manifest:  # it was changed meanwhile
                 return cls.connect(folder)
             if isinstance(error, MarError):
                 raise
@@ -138,25 +129,21 @@ class FolderIndex(Index):
         wanted = {**self.settings, **(settings or {})}
         if not all(type(value) is int and value >= 1 for value in wanted.values()):
             raise MarError(f"{self.name}: search settings are whole numbers from 1; got {wanted}.")
+        return self._merged(lambda one, mask: one.index.search(vectors, k, wanted, mask=mask), k, where)
+
+    def exact(self, vectors: np.ndarray, k: int) -> ScoredKeys:
+        """Return what a comparison with all stored vectors finds, see `find`."""
+        return self._merged(lambda one, mask: flat.search(vectors, one.index.vectors, k, mask=mask), k, None)
+
+    def _merged(
+        self, search: Callable[[Segment, Mask | None], flat.Found], k: int, where: Filter | None
+    ) -> ScoredKeys:
+        """Search all segments and merge their best rows."""
         best = []
         for segment, mask, start in zip(self.segments, self._masks_of(where), self._starts, strict=False):
-            scores, rows = segment.index.search(vectors, k, wanted, mask=mask)
+            scores, rows = search(segment, mask)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
-        scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
-        return _scored(scores, rows)
-
-    def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows that a comparison with all stored vectors finds, `(n, k)`; -1: none.
-
-        Args:
-            vectors: Checked query vectors, `(n, dim)`.
-            k: Rows per query.
-        """
-        best = []
-        for segment, start in zip(self.segments, self._starts, strict=False):
-            scores, rows = flat.search(vectors, segment.index.vectors, k, mask=segment.mask)
-            best.append((scores, np.where(rows >= 0, rows + start, -1)))
-        return flat.merge(best, k)[1]
+        return _scored(*(best[0] if len(best) == 1 else flat.merge(best, k)))
 
     def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> ScoredKeys:
         """Search the words of all segments (BM25), as `Index.find_words`."""
@@ -244,9 +231,3 @@ def publish(folder: Path, before: Mapping[str, Any], after: dict[str, Any]) -> d
         elif path.name not in used and _DELETED.fullmatch(path.name):
             path.unlink()
     return content
-
-
-def keep_effort(folder: Path, origin: str, entry: dict[str, Any]) -> None:
-    """Write the search settings of a query encoder into a locked index; open readers do not see them."""
-    manifest = read_manifest(folder)
-    publish(folder, manifest, {**manifest, "efforts": {**manifest["efforts"], origin: entry}})

@@ -63,7 +63,6 @@ def _index_type(kind: str, dim: int, count: int) -> tuple[str, dict[str, Any], d
         "exact": ("FLAT", {}, {}),
         "hnsw": ("HNSW", {"M": 32, "efConstruction": 100}, {"ef": 128}),
         "ivf-pq": ("IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}, {"nprobe": 64}),
-        "int8": ("IVF_SQ8", {"nlist": lists}, {"nprobe": 64}),
     }
     if kind not in types:
         raise MarError(f"Kinds of index in Milvus are {', '.join(types)}; got {kind!r}.")
@@ -168,7 +167,7 @@ def build_milvus(
     for document in documents_of(folder, corpus):
         counts.add(document)
     about: dict[str, Any] = {
-        "format": "mar-index", "version": 2, "model": (folder.manifest.get("model") or {}).get("name"),
+        "model": (folder.manifest.get("model") or {}).get("name"),
         "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
         "texts": corpus is not None, "fields": counts.types(), "search": search,
     }  # fmt: skip

@@ -260,18 +260,6 @@ class Searcher:
         ranked = [fuse(ranking, self.words_weight) for ranking in rankings]
         return self._hits(ranked, texts, k, rerank_count, deadline)
 
-    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
-        """Return the best documents by BM25 only; documents that share no word with the query are not found.
-
-        Args:
-            texts: The queries.
-            k: Documents per query.
-            where: Filter on the metadata.
-        """
-        found = self.index.find_words(texts, checked_k(k), parse_filter(where))
-        ranked = [fuse({"bm25": pair}) for pair in zip(found.keys, found.scores, strict=True)]
-        return self._hits(ranked, texts, k, 0)
-
     def run(
         self,
         texts: Sequence[str],

@@ -14,18 +14,17 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.files import locked
-from mar_st.index import flat
 from mar_st.index.base import Index
-from mar_st.index.folder import FolderIndex, keep_effort
+from mar_st.index.folder import FolderIndex, publish, read_manifest
 from mar_st.index.vectors import LADDERS
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mar_st.data.trec import Qrels
-    from mar_st.index.vectors import Vectors
+    from mar_st.encode.vectors import Vectors
     from mar_st.online import QueryEncoder
 
 #: Recall@10 relative to exact search that search settings should reach.
@@ -44,17 +43,6 @@ MAX_RECALL_QUERIES, MAX_EFFORT_QUERIES = 200, 1000
 SHIFT = 0.5
 
 
-def exact_rows(source: Vectors, queries: np.ndarray) -> np.ndarray:
-    """Return the best `RECALL_DEPTH` rows of each query, `(n, RECALL_DEPTH)` int64; -1: there are fewer."""
-    best: list[tuple[np.ndarray, np.ndarray]] = []
-    start = 0
-    for block in source.blocks():
-        scores, rows = flat.search(queries, block, RECALL_DEPTH)
-        best = [flat.merge([*best, (scores, np.where(rows >= 0, rows + start, -1))], RECALL_DEPTH)]
-        start += len(block)
-    return best[0][1]
-
-
 def made_queries(source: Vectors) -> np.ndarray:
     """Generate query vectors from the vectors of a corpus, `(n, dim)` float32.
 
@@ -71,50 +59,27 @@ def made_queries(source: Vectors) -> np.ndarray:
     return np.asarray(moved * (wanted / np.maximum(length, np.finfo(np.float32).tiny)), dtype=np.float32)
 
 
-def recall(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return the share of the exact results that were found, as the mean over the queries.
+def calibrated(index: FolderIndex, queries: np.ndarray, target: float = RECALL) -> dict[str, Any]:
+    """Return the cheapest search settings that reach a recall, otherwise the most thorough.
 
     Args:
-        found: Rows, `(n, k)`; -1 where there are fewer.
-        expected: Rows of exact search, `(n, k)`.
-    """
-    shares = [
-        len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
-        for row, exact in zip(found, expected, strict=True)
-    ]
-    return float(np.mean(shares))
-
-
-def calibrate(
-    search: Callable[[np.ndarray, int, Mapping[str, int]], tuple[Any, np.ndarray]],
-    queries: np.ndarray,
-    expected: np.ndarray,
-    target: float,
-    ladder: Sequence[Mapping[str, int]],
-) -> dict[str, Any]:
-    """Return the cheapest settings that reach a recall, otherwise the most thorough.
-
-    Args:
-        search: Returns scores and rows for queries, a number of results and search settings.
-        queries: `(n, dim)` float32.
-        expected: Their exact results, see `exact_rows`.
-        target: The recall.
-        ladder: Search settings, from cheap to thorough.
+        index: The index.
+        queries: Vectors, `(n, dim)` float32.
+        target: Recall@10 relative to exact search.
 
     Returns:
-        `search` (the settings), `recall@10` (measured), `reached`.
+        `search` (the settings), and `recall@10` (measured).
     """
+    expected = index.exact(queries, RECALL_DEPTH).keys
     measured = 0.0
     settings: Mapping[str, int] = {}
-    for settings in ladder:
-        measured = recall(search(queries, RECALL_DEPTH, settings)[1], expected)
+    for settings in LADDERS[index.kind]:
+        found = index.find(queries, RECALL_DEPTH, None, settings).keys
+        shares = [len({*a} & {*b}) / len(b) for a, b in zip(found, expected, strict=True)]
+        measured = float(np.mean(shares))
         if measured >= target:
             break
-    return {
-        "search": dict(settings),
-        f"recall@{RECALL_DEPTH}": round(measured, 4),
-        "reached": measured >= target,
-    }
+    return {"search": dict(settings), f"recall@{RECALL_DEPTH}": round(measured, 4)}
 
 
 def tune(
@@ -141,9 +106,8 @@ def tune(
         target: Recall@10 against exact search with the same vectors.
 
     Returns:
-        `query` (name of the encoder), `queries` (how many), `search` (the settings), `recall@10`, `reached`,
-        `before`: settings and recall of this encoder with the index's own settings; with qrels `words` (the
-        weight) and `fusion`, see `tune_fusion`.
+        `query` (name of the encoder), `queries` (how many), `search` (the settings), `recall@10`; with qrels
+        `words` (the weight) and `fusion`, see `tune_fusion`.
 
     Raises:
         MarError: The index is not a folder, or there is nothing to tune: it is exact, and there are no qrels
@@ -170,27 +134,13 @@ def tune(
     vectors = searcher.vectors(list(texts.values()))
     entry: dict[str, Any] = {"query": encoder_name(searcher.encoder), "queries": len(texts), "search": {}}
     if opened.kind != "exact":
-        entry |= _tuned_search(opened, vectors, target)
+        entry |= calibrated(opened, vectors, target)
     if qrels is not None and fusion:
         entry |= tune_fusion(opened, texts, vectors, qrels, entry["search"])
-    with locked(opened.folder, MarError):
-        keep_effort(opened.folder, origin, entry)
+    with locked(opened.folder):
+        manifest = read_manifest(opened.folder)
+        publish(opened.folder, manifest, {**manifest, "efforts": {**manifest["efforts"], origin: entry}})
     return entry
-
-
-def _tuned_search(opened: FolderIndex, vectors: np.ndarray, target: float) -> dict[str, Any]:
-    expected = opened.exact(vectors, RECALL_DEPTH)
-
-    def search(given: np.ndarray, k: int, settings: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        found = opened.find(given, k, None, settings)
-        rows = [[*keys, *[-1] * (k - len(keys))] for keys in found.keys]
-        return found.scores, np.array(rows, dtype=np.int64)
-
-    before = recall(search(vectors, RECALL_DEPTH, opened.settings)[1], expected)
-    return {
-        **calibrate(search, vectors, expected, target, LADDERS[opened.kind]),
-        "before": {"search": opened.settings, f"recall@{RECALL_DEPTH}": round(before, 4)},
-    }
 
 
 def tune_fusion(

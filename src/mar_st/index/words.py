@@ -2,28 +2,23 @@
 
 Each segment has scores with its own idf. Where there are several, the weight of a word comes from all of them
 together: idf is a factor of every score of a word, so it is exchanged when a query is answered. Lengths are
-compared with the mean of the first segment, and deleted documents count in the statistics until the index is
-compacted, as in Lucene.
+compared with the mean of the segment, and deleted documents count in the statistics until it is built again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.errors import MarError
 from mar_st.files import load_array, read_json, write_json
 from mar_st.index import flat
 from mar_st.index.documents import Documents
-from mar_st.kernels.processor import processors
-from mar_st.text.bm25 import K1, B
+from mar_st.text.bm25 import BM25Index
 from mar_st.text.words import words as words_of
 
 if TYPE_CHECKING:
@@ -33,83 +28,22 @@ if TYPE_CHECKING:
     from mar_st.index.flat import Mask
 
 BM25 = "bm25"
+_ARRAYS = ("scores", "rows", "starts")
 
 #: Maximum number of different words of a query (as many as Lucene's clauses), and of its characters.
 MAX_QUERY_WORDS, MAX_QUERY_CHARACTERS = 1024, 16 * 1024
 
-#: Documents whose words are cut at once by one process, and the minimum for several processes.
-_CHUNK, _MIN_PARALLEL = 16_384, 65_536
 
-
-def build_words(folder: Path, *, mean_length: float | None = None, progress: bool) -> float:
-    """Write the BM25 scores of a segment.
-
-    Args:
-        folder: The segment's folder, with its documents.
-        mean_length: Mean number of words per document; default that of these documents.
-        progress: Show a progress bar.
-
-    Returns:
-        Mean number of words per document.
-    """
-    count = len(Documents(folder))
-    starts = range(0, count, _CHUNK)
-    vocabulary: dict[str, int] = {}
-    parts: list[tuple[np.ndarray, ...]] = []
-    workers = min(processors(), len(starts)) if count >= _MIN_PARALLEL else 1
-    with (
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
-        tqdm(total=count, desc="bm25", unit="documents", disable=not progress) as bar,
-    ):
-        chunks = (map if workers == 1 else pool.map)(
-            _counted, [folder] * len(starts), starts, [start + _CHUNK for start in starts]
-        )
-        for start, (distinct, words, rows, occurrences, lengths) in zip(starts, chunks, strict=True):
-            ids = np.array(
-                [vocabulary.setdefault(word, len(vocabulary)) for word in distinct], dtype=np.int32
-            )
-            parts.append((ids[words] if len(words) else words, rows + np.int32(start), occurrences, lengths))
-            bar.update(len(lengths))
-    words, rows, occurrences, lengths = (np.concatenate(part) for part in zip(*parts, strict=True))
-    mean = float(mean_length or max(lengths.mean(), 1e-9))
-    frequencies = np.bincount(words, minlength=len(vocabulary))
-    idf = np.log(1 + (count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
-    length_factor = (K1 * ((1 - B) + B * lengths / mean)).astype(np.float32)
-    scores = idf[words] * (occurrences / (length_factor[rows] + occurrences))
-    order = np.argsort(words, kind="stable")  # within a word documents stay in their order
+def build_words(folder: Path, *, progress: bool) -> None:
+    """Write the BM25 scores of a segment, whose documents are in the folder."""
+    documents = Documents(folder)
+    texts = tqdm(documents.texts(), total=len(documents), desc="bm25", unit="documents", disable=not progress)
+    words, *arrays = BM25Index(map(words_of, texts)).columns()
     part = folder / BM25
     part.mkdir(exist_ok=True)
-    np.save(part / "scores.npy", scores[order])
-    np.save(part / "rows.npy", rows[order])
-    np.save(part / "starts.npy", np.concatenate([[0], np.cumsum(frequencies)]).astype(np.int64))
-    write_json(part / "words.json", list(vocabulary), indent=None)
-    return mean
-
-
-def _counted(
-    folder: Path, start: int, stop: int
-) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Count the words of the documents from `start` to before `stop`.
-
-    Returns:
-        The distinct words; for each pair of a word and a document that holds it, the word, the document and
-        the number of occurrences, ordered by document; the length of each document in words.
-    """
-    known: dict[str, int] = {}
-    places: list[int] = []
-    lengths = []
-    for text in Documents(folder).texts(start, stop):
-        cut = words_of(text)
-        places.extend([known.setdefault(word, len(known)) for word in cut])
-        lengths.append(len(cut))
-    base = np.int64(max(len(known), 1))
-    documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    pairs, counts = np.unique(documents * base + np.array(places, dtype=np.int64), return_counts=True)
-    document, word = np.divmod(pairs, base)
-    return (
-        list(known), word.astype(np.int32), document.astype(np.int32), counts.astype(np.float32),
-        np.array(lengths, dtype=np.int64),
-    )  # fmt: skip
+    for name, array in zip(_ARRAYS, arrays, strict=True):
+        np.save(part / f"{name}.npy", array)
+    write_json(part / "words.json", words, indent=None)
 
 
 class SegmentWords:
@@ -118,22 +52,14 @@ class SegmentWords:
     Args:
         folder: The segment's folder.
         count: Number of its documents.
-
-    Raises:
-        MarError: The files are damaged, or belong to other documents.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
         self.count = count
-        try:
-            names = ("scores", "rows", "starts")
-            self.scores, self.rows, self.starts = (
-                load_array(folder / BM25 / f"{name}.npy", mapped=True).view(np.ndarray) for name in names
-            )
-            words = read_json(folder / BM25 / "words.json")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise MarError(f"{folder / BM25} is damaged ({error}). Build the index again.") from error
-        self.vocabulary = {str(word): place for place, word in enumerate(words)}
+        self.scores, self.rows, self.starts = (
+            load_array(folder / BM25 / f"{name}.npy", mapped=True).view(np.ndarray) for name in _ARRAYS
+        )
+        self.vocabulary = {word: place for place, word in enumerate(read_json(folder / BM25 / "words.json"))}
 
     def columns(self, word: str) -> slice | None:
         """Return the places of a word's scores; `None` if no document holds it."""

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from mar_st.data import Source
+    from mar_st.encode.vectors import Vectors
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import AlignStage, Side
     from mar_st.stages.trainer import StageSettings
     from mar_st.teachers import Teacher
-    from mar_st.teachers.vectors import Vectors
 
 #: Column of the second text of a row.
 SECOND_COLUMN = "second"

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.data import Source
+    from mar_st.encode.vectors import Vectors
     from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage, Side
     from mar_st.stages.trainer import StageSettings
     from mar_st.teachers.store import TeacherStore
-    from mar_st.teachers.vectors import Vectors
 
 logger = logging.get_logger(__name__)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mar_st.encode.vectors import Vectors
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
+from mar_st.teachers.keys import text_keys
 from mar_st.teachers.model import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 from mar_st.teachers.store import TeacherStore, store_root
-from mar_st.teachers.vectors import Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from mar_st.encode.vectors import Vectors
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.vectors import Vectors
 
 ENDPOINT_PREFIX = "openai:"
 #: Variable with the key for any endpoint, and the one for OpenAI's own address, which is sent to no other.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.encode import VectorFolder
+from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import sha256
-from mar_st.teachers.vectors import KeyIndex, Vectors, folder_keys, text_keys
+from mar_st.teachers.keys import KeyIndex, folder_keys, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FolderTeacher:
-    """A folder of vectors (float32 or float16), read in place; it knows its texts by their digests.
+    """A folder of vectors, read in place; it knows its texts by their digests.
 
     `mar encode` writes such a folder; `mar_st.encode.write_vectors` makes one of vectors from another source.
 
@@ -28,16 +29,11 @@ class FolderTeacher:
         path: The folder.
 
     Raises:
-        MarError: It is no folder of vectors, or holds vectors of low precision.
+        MarError: It is no folder of vectors, or damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.folder = VectorFolder.open(path)
-        if self.folder.dtype not in ("float32", "float16"):
-            raise MarError(
-                f"{path} holds {self.folder.dtype} vectors, too imprecise to be learnt. Encode with "
-                "--precision float16 or float32."
-            )
         self.folder.verify()  # after training, damage could not be traced
         self.space = self.folder.space
         self._index = KeyIndex(folder_keys(self.folder))

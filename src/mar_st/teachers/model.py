@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
     from sentence_transformers import CrossEncoder
 
+    from mar_st.encode.vectors import Vectors
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import Side
     from mar_st.teachers.store import TeacherStore
-    from mar_st.teachers.vectors import Vectors
 
 
 @dataclass(frozen=True)

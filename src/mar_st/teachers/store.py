@@ -19,9 +19,10 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from mar_st.encode import VectorFolder, write_vectors
+from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, write_json
-from mar_st.teachers.vectors import KEY, KeyIndex, Vectors, folder_keys, text_keys
+from mar_st.teachers.keys import KEY, KeyIndex, folder_keys, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

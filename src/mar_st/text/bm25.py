@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,16 +32,20 @@ class BM25Index:
     """
 
     def __init__(
-        self, documents: Sequence[Sequence[str]], *, k1: float = K1, b: float = B, method: str = "lucene"
+        self, documents: Iterable[Sequence[str]], *, k1: float = K1, b: float = B, method: str = "lucene"
     ) -> None:
-        self._count = len(documents)
+        self._words: dict[str, int] = {}
+        ids = [
+            [self._words.setdefault(token, len(self._words)) for token in document] for document in documents
+        ]
+        self._count = len(ids)
         self._index: Any = None
-        if any(documents):  # bm25s cannot index nothing
+        if self._words:  # bm25s cannot index nothing
             import bm25s  # lazy: bm25s
 
             logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
             self._index = bm25s.BM25(method=method, k1=k1, b=b)
-            self._index.index(documents, show_progress=False)
+            self._index.index((ids, self._words), create_empty_token=False, show_progress=False)
 
     def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
         """Return the scores of all documents, `(documents,)` float32; 0 where no token is shared.
@@ -53,3 +57,15 @@ class BM25Index:
         if not known:
             return np.zeros(self._count, dtype=np.float32)
         return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32)
+
+    def columns(self) -> tuple[list[str], NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
+        """Return the words, and the matrix of scores by column.
+
+        Returns:
+            The words; the scores of the documents that hold a word, one word after the other; the rows of
+            these documents; and where each word begins, `(words + 1,)`.
+        """
+        if self._index is None:
+            return [], np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
+        matrix = self._index.scores
+        return list(self._words), matrix["data"], matrix["indices"], matrix["indptr"].astype(np.int64)

@@ -9,7 +9,7 @@ import pytest
 
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import FilterError, Index, Searcher, build_index
+from mar_st.index import FilterError, Index, build_index
 from mar_st.index import build as building
 from mar_st.index.base import MAX_RESULTS
 from tests.mar_st.index.conftest import clustered, make_library
@@ -80,7 +80,7 @@ def test_vectors_k_and_settings_that_do_not_fit_are_refused(index, library):
         index.search(library.queries, where={"colour": 1})
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8"])
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq"])
 def test_every_kind_is_tuned_to_the_recall(library, tmp_path, kind):
     manifest = built(library, tmp_path / "index", kind=kind, bm25=False)
     opened = Index.open(tmp_path / "index")
@@ -108,7 +108,7 @@ def test_a_killed_build_leaves_nothing_and_is_repeated(library, tmp_path, monkey
     def stop(*args, **options):
         raise KeyboardInterrupt
 
-    for name in ("write_documents", "build_vectors", "build_words", "calibrate"):
+    for name in ("write_documents", "build_vectors", "build_words", "calibrated"):
         with monkeypatch.context() as patch:
             patch.setattr(building, name, stop)
             with pytest.raises(KeyboardInterrupt):
@@ -163,7 +163,7 @@ def test_a_damaged_or_foreign_folder_is_one_error(tmp_path):
     manifest.write_text(json.dumps(content))
     path = tmp_path / "index" / "000001" / "vectors.npy"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(MarError, match="not the file that was written"):
+    with pytest.raises(MarError, match="files that were written"):
         Index.open(tmp_path / "index")
 
 
@@ -174,7 +174,7 @@ def test_without_a_corpus_only_ids_are_kept(library, tmp_path):
     assert (opened.has_texts, opened.has_words, opened.fields) == (False, False, {})
     assert opened.search(np.eye(2, 32), 1)[0] == [["a"], ["b"]]
     with pytest.raises(MarError, match="no BM25"):
-        Searcher(opened).search_words(["x"])
+        opened.find_words(["x"], 1, None)
 
 
 def test_auto_takes_exact_for_few_vectors_and_a_graph_for_many(library, tmp_path, monkeypatch):

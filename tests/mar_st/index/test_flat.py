@@ -86,10 +86,3 @@ def test_more_results_than_the_kernel_supports_are_found():
     expected, places = naive(QUERIES[:9], VECTORS, many, np.arange(len(VECTORS)))
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
     assert (rows == places).mean() > 0.99
-
-
-def test_vectors_of_other_memory_layouts_are_searched():
-    for vectors in (np.asfortranarray(VECTORS), VECTORS[:, ::2], VECTORS[::3], VECTORS.astype(np.float64)):
-        queries = np.ascontiguousarray(QUERIES[:12, : vectors.shape[1]])
-        _, rows = flat.search(queries, vectors, 10)
-        np.testing.assert_array_equal(rows, naive(queries, vectors, 10, np.arange(len(vectors)))[1])

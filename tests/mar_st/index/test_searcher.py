@@ -95,26 +95,20 @@ def test_vectors_get_the_same_hits_as_their_texts(searcher, library):
 
 def test_hybrid_fuses_the_two_rankings(searcher):
     text = "湿疹 编号17"
-    dense = {hit.id: hit for hit in searcher.search([text], 100)[0]}
-    words = {hit.id: hit for hit in searcher.search_words([text], 100)[0]}
+    (keys,), (scores,) = searcher.index.find_words([text], 100, None)
+    words = dict(zip(searcher.index.ids(keys), zip(range(1, 101), scores, strict=False), strict=False))
+    dense = {hit.id: (hit.rank, hit.score) for hit in searcher.search([text], 100)[0]}
     hits = searcher.search([text], 10, hybrid=True)[0]
     expected = {}
     for leg in (dense, words):
-        for name, hit in leg.items():
-            expected[name] = expected.get(name, 0) + 1 / (RRF + hit.rank)
+        for name, (rank, _) in leg.items():
+            expected[name] = expected.get(name, 0) + 1 / (RRF + rank)
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected.values(), reverse=True)[:10])
     for hit in hits:
         assert hit.score == pytest.approx(expected[hit.id])
-        legs = {name: leg[hit.id].rank for name, leg in (("dense", dense), ("bm25", words)) if hit.id in leg}
-        assert {name: leg.rank for name, leg in hit.legs.items()} == legs
+        legs = {name: leg[hit.id] for name, leg in (("dense", dense), ("bm25", words)) if hit.id in leg}
+        assert hit.legs == legs
     assert {"dense", "bm25"} == {name for hit in hits for name in hit.legs}
-
-
-def test_search_words_finds_documents_that_hold_the_words(searcher):
-    hits = searcher.search_words([WORDS[4]], 50)[0]
-    assert hits
-    assert all(WORDS[4] in hit.title + hit.text for hit in hits)
-    assert searcher.search_words(["xyz"], 5) == [[]]
 
 
 @pytest.mark.parametrize("options", [{}, {"hybrid": True}])

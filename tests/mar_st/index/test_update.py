@@ -8,7 +8,7 @@ from filelock import FileLock
 
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import Index, Searcher, add, build_index, compact, delete, tune
+from mar_st.index import Index, Searcher, add, build_index, delete, tune
 from mar_st.index import build as building
 from tests.mar_st.index.conftest import Library, clustered, entry, make_library, part
 
@@ -43,15 +43,15 @@ def same(index, library, where=None, passes=None):
 def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
     out = indexed(library, tmp_path / "index")
     before = Index.open(out)
-    more = part(tmp_path / "more", range(1200, 1500))
-    add(out, more.folder, corpus=more.corpus, progress=False)
-    same(Index.open(out), joined(library, more))
-    newer = part(tmp_path / "newer", [3, 701, 1300], seed=9, change="新")
+    more_documents = part(tmp_path / "more", range(1200, 1300))
+    add(out, more_documents.folder, corpus=more_documents.corpus, progress=False)
+    same(Index.open(out), joined(library, more_documents))
+    newer = part(tmp_path / "newer", [3, 701, 1250], seed=9, change="新")
     add(out, newer.folder, corpus=newer.corpus, progress=False)
-    deleted = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
+    deleted = [f"d{number}" for number in (*range(0, 1300, 14), 3)]
     manifest = delete(out, deleted)
     now = Index.open(out)
-    expected = joined(library, more, newer, without=deleted)
+    expected = joined(library, more_documents, newer, without=deleted)
     assert len(now) == manifest["count"] == len(expected.entries)
     same(now, expected)
 
@@ -60,33 +60,38 @@ def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
 
     same(now, expected, "department=儿科,year>=2010", passes)
     assert now.document("d701").text == entry(701)["text"] + "新"
-    assert now.document("d1301") is not None
+    assert now.document("d1201") is not None
     assert [now.document(name) for name in ("d3", "d1500", "")] == [None] * 3
     same(before, library)  # an open reader keeps what it opened
 
-    words = {hit.id for hit in Searcher(now).search_words(["高血压怎么办"], 2000)[0]}
-    compact(out, progress=False)
-    compacted = Index.open(out)
-    same(compacted, expected)
+    assert len(now.segments) > 1
+    words = set(now.ids(now.find_words(["高血压怎么办"], 2000, None).keys[0]))
+    more = [f"d{number}" for number in range(1, 1300, 14)]  # too much for segments: it is built again
+    delete(out, more)
+    again = Index.open(out)
+    same(again, joined(library, more_documents, newer, without=[*deleted, *more]))
     same(now, expected)
-    assert len(compacted.segments) == 1
-    assert {hit.id for hit in Searcher(compacted).search_words(["高血压怎么办"], 2000)[0]} == words
+    assert len(again.segments) == 1
+    found = again.find_words(["高血压怎么办"], 2000, None).keys[0]
+    assert set(again.ids(found)) == words - set(more)
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq", "int8"])
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-pq"])
 def test_every_kind_takes_changes(library, tmp_path, kind):
     out = indexed(library, tmp_path / "index", kind=kind, bm25=False)
     more = part(tmp_path / "more", range(1200, 1300))
     add(out, more.folder, corpus=more.corpus, progress=False)
-    deleted = [f"d{number}" for number in range(0, 1300, 3)]
-    delete(out, deleted)
-    expected = joined(library, more, without=deleted).best(10)[0]
-    for change in (lambda: None, lambda: compact(out, progress=False)):
-        change()
-        ids, _ = Index.open(out).search(library.queries, 10)
-        assert not {name for row in ids for name in row} & set(deleted)
+    gone: set[str] = set()
+    for deleted, segments in ((range(0, 1300, 13), 2), (range(1, 1300, 3), 1)):
+        names = sorted({f"d{number}" for number in deleted} - gone)
+        delete(out, names)
+        gone.update(names)
+        expected = joined(library, more, without=gone).best(10)[0]
+        opened = Index.open(out)
+        ids, _ = opened.search(library.queries, 10)
+        assert not {name for row in ids for name in row} & set(names)
         assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, expected, strict=True)]) >= 0.93
-    assert Index.open(out).kind == kind
+        assert (opened.kind, len(opened.segments)) == (kind, segments)
 
 
 def test_small_segments_are_merged_and_their_files_deleted(library, tmp_path):
@@ -140,7 +145,6 @@ def test_changes_that_do_not_fit_are_refused(library, tmp_path):
     with FileLock(out / ".lock"), pytest.raises(MarError, match="Another process"):
         delete(out, ["d1"])
     same(Index.open(out), library)
-    assert building.worn(delete(out, [f"d{number}" for number in range(300)]))
 
 
 class Encoder:
@@ -165,9 +169,9 @@ def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path, monke
     built = dict(Index.open(out).settings)
     queries = {text: text for text in TEXTS}
     effort = tune(out, queries, encoder=far, target=0.98)
-    assert (effort["reached"], effort["query"], effort["queries"]) == (True, "query-lookup", 60)
+    assert (effort["query"], effort["queries"]) == ("query-lookup", 60)
+    assert effort["recall@10"] >= 0.98
     assert effort["search"]["ef"] > built["ef"]
-    assert effort["before"]["search"] == built
     vectors = far.encode(TEXTS)
     wanted = np.argsort(-(vectors @ library.vectors.T), axis=1)[:, :10]
     exported = Encoder("lookup", far=True)
@@ -181,7 +185,6 @@ def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path, monke
     assert Searcher(Index.open(out), near).effort == built
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
     add(out, more.folder, corpus=more.corpus, progress=False)
-    compact(out, progress=False)
     assert Searcher(Index.open(out), far).effort == effort["search"]
     with pytest.raises(MarError, match="no queries"):
         tune(out, {}, encoder=far)

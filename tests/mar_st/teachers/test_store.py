@@ -19,7 +19,7 @@ def _files(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes()
         for p in folder.rglob("*")
-        if p.suffix in (".json", ".arrow", ".safetensors") and "teacher" not in p.name
+        if p.suffix in (".json", ".arrow") and "teacher" not in p.name
     }
 
 
@@ -87,7 +87,7 @@ def test_vectors_can_be_cut_and_normalised(tmp_path):
     np.testing.assert_allclose(np.asarray(cut), expected, rtol=1e-6)
     assert cut.shape == (50, 3)
     with pytest.raises(MarError, match="have only 6 dimensions"):
-        Vectors(vectors.folders, vectors.rows, dim=7)
+        Vectors(vectors.sources, vectors.rows, dim=7)
 
 
 def test_no_texts_give_no_vectors(tmp_path):
