@@ -32,7 +32,7 @@ def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> l
     """Encode, index, export and search; return the id of the best passage for each query."""
     folder = Path(folder)
     # Offline, once. Run it again to resume a step that was killed.
-    encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", EncodeSettings(precision="int8"))
+    encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", EncodeSettings(precision="float16"))
     if not (folder / "index" / "manifest.json").is_file():
         build_index(folder / "vectors", folder / "index", kind="auto")
     if not (folder / "encoder" / "export.json").is_file():

@@ -12,7 +12,6 @@ from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.index import FilterError, Index, Searcher, build_index
 from mar_st.index.searcher import RRF
-from tests.mar_st.index.conftest import WORDS
 
 
 class FakeEncoder:
