@@ -1,7 +1,7 @@
 """Recall against latency and memory: the kinds of `mar index build`, plain FAISS, Milvus Lite.
 
     python benchmarks/index.py                                  # 1M x 768; hours on 2 cores, mostly graphs
-    python benchmarks/index.py --n 20000 --only faiss-flat mar-exact mar-int8
+    python benchmarks/index.py --n 20000 --only faiss-flat mar-exact mar-hnsw
     python benchmarks/index.py --vectors VECTORS --query-vectors QUERIES.npy
 
 Vectors that follow real ones: `--vectors` names a folder that `mar encode` wrote (default: the packaged
@@ -47,7 +47,6 @@ SYSTEMS = {
     "milvus-lite-flat": [{}],
     "milvus-lite-hnsw": [{"ef": ef} for ef in (64, 256)],
     "mar-exact": [{}],
-    "mar-int8": [{"rescore": again} for again in (1, 2, 4)],
     "mar-ivf-pq": [
         {"nprobe": probes, "rescore": again}
         for probes, again in ((8, 5), (16, 10), (32, 10), (64, 20), (128, 20), (256, 50))

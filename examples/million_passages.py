@@ -1,4 +1,4 @@
-"""Search a million Chinese medical passages on a laptop, with memory-mapped int8 vectors.
+"""Search a million Chinese medical passages on a laptop, with memory-mapped vectors.
 
 python examples/million_passages.py                       # 5,000 passages of the packaged edition
 python examples/million_passages.py CORPUS.jsonl FOLDER   # your own: _id, text, optional title; resumable
