@@ -102,8 +102,6 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if settings.watch:
-            generations.start(generations.watch())
         yield
         server.stopping = True
         generations.stop()
@@ -169,13 +167,11 @@ class _Server:
         if body.rerank and engine.searcher.reranker is None:
             raise bad("This server has no reranker; start it with --reranker.", "rerank", "no_reranker")
         truncated = False
-        if (
-            body.query is not None
-            and engine.encoding is not None
-            and not engine.encoding.surely_fits(body.query)
-        ):
-            texts, _, truncated = await engine.encoding.checked([body.query], "query", truncate=body.truncate)
-            body = body.model_copy(update={"query": texts[0]})
+        if body.query is not None and engine.encoder is not None:
+            (query,), _, truncated = await engine.checked(
+                [body.query], "query", truncate=body.truncate, count=False
+            )
+            body = body.model_copy(update={"query": query}) if truncated else body
         if self.settings.log_queries and body.query is not None:
             QUERY_LOG.info("%s", body.query)
         hits, encoded = await engine.search(body, deadline)
@@ -205,20 +201,19 @@ class _Server:
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.model not in (None, self.name):
             raise ApiError(404, "model_not_found", f"This server has the model {self.name}.", "model")
-        encoding = self.engine.encoding
-        if encoding is None:
-            raise bad("This server has no query encoder.", "model", "no_query_encoder")
-        dim = encoding.encoder.dim
+        engine = self.engine
+        encoder = engine.needed("model")
+        dim = encoder.dim
         if body.dimensions is not None and body.dimensions > dim:
             raise bad(f"'dimensions' must be at most {dim}.", "dimensions")
-        texts, used, _ = await encoding.checked(texts, "input", truncate=body.truncate)
+        texts, used, _ = await engine.checked(texts, "input", truncate=body.truncate)
         if self.settings.log_queries:
             for text in texts:
                 QUERY_LOG.info("%s", text)
-        vectors = await encoding.encode(texts, deadline)
+        vectors = await engine.encode(texts, deadline)
         if body.dimensions is not None and body.dimensions < dim:
             vectors = vectors[:, : body.dimensions]
-            if encoding.encoder.normalised:
+            if encoder.normalised:
                 vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         rows: Any = np.ascontiguousarray(vectors, dtype="<f4")
         if body.encoding_format == "base64":
@@ -241,7 +236,7 @@ class _Server:
     async def models(self) -> Response:
         """List the models."""
         entry = {"id": self.name, "object": "model", "created": 0, "owned_by": "medteb"}
-        entries = [] if self.engine.encoding is None else [{**entry, "query_encoder": self.engine.query}]
+        entries = [] if self.engine.encoder is None else [{**entry, "query_encoder": self.engine.query}]
         return as_json({"object": "list", "data": entries})
 
     async def reload(self) -> Response:

@@ -6,15 +6,13 @@ import asyncio
 import logging
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.index import Index, Searcher, parse_filter
-from mar_st.model.reranker import Reranker
-from mar_st.online import Batcher, MicroBatcher, chained, encoder_name, load_query_encoder
+from mar_st.index import Searcher, parse_filter
+from mar_st.online import Batcher, MicroBatcher, chained, encoder_name
 from mar_st.serve.guard import bad
 
 if TYPE_CHECKING:
@@ -49,12 +47,6 @@ MAX_QUEUE = 1024
 #: Number of documents whose titles are examples of questions on the page.
 EXAMPLES = 3
 
-#: Seconds between two looks at the folder of the index.
-WATCH_SECONDS = 1.0
-
-#: Files that change whenever a folder with an index, an exported encoder, a model or a cross-encoder changes.
-_LISTINGS = ("manifest.json", "export.json", "modules.json", "config.json")
-
 _WARMUP_TEXT = "预热的一句话而已"
 
 
@@ -67,53 +59,88 @@ class Search(NamedTuple):
     deadline: float
 
 
-class Encoding:
-    """An encoder with its queue."""
+class Engine:
+    """One generation of the index, with its encoder and reranker, and their queues.
 
-    def __init__(self, encoder: QueryEncoder, metrics: Metrics) -> None:
-        self.encoder = encoder
-        self.batcher = MicroBatcher(encoder, max_queue=MAX_QUEUE, observe=metrics.observer("encode"))
-        #: Tokens of an empty text: the prompt and the special tokens.
-        self._overhead = encoder.count_tokens([""])[0]
-        for size in (1, 4, 16):  # first callers do not wait for the runtime
-            encoder.encode([_WARMUP_TEXT] * size)
+    Args:
+        searcher: The open index.
+        metrics: Records times and sizes.
+    """
+
+    def __init__(self, searcher: Searcher, metrics: Metrics) -> None:
+        self.searcher, self.index, self.encoder = searcher, searcher.index, searcher.encoder
+        self.query = encoder_name(self.encoder)
+        vector = np.full((1, self.index.dim), self.index.dim**-0.5, dtype=np.float32)
+        rerank = 1 if searcher.reranker is not None else None
+        (hits,) = searcher.search_vectors(
+            vector, [_WARMUP_TEXT], 10 * EXAMPLES, hybrid=self.index.has_words, rerank=rerank
+        )
+        #: Titles of documents, as examples of what can be asked.
+        self.examples = list({hit.title: None for hit in hits if 2 <= len(hit.title) <= 30})[:EXAMPLES]
+        limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
+        self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
+        self._queues: list[Batcher[Any, Any]] = [self._small, self._large]
+        if searcher.reranker is not None:
+            self._pairs: Batcher[Any, Any] = Batcher(searcher.reranker.score, max_queue=MAX_QUEUE)
+            self._queues.append(self._pairs)
+        if self.encoder is not None:
+            observe = metrics.observer("encode")
+            self._texts = MicroBatcher(self.encoder, max_queue=MAX_QUEUE, observe=observe)
+            self._queues.append(self._texts)
+            #: Tokens of an empty text: the prompt and the special tokens.
+            self._overhead = self.encoder.count_tokens([""])[0]
+            for size in (1, 4, 16):  # first callers do not wait for the runtime
+                self.encoder.encode([_WARMUP_TEXT] * size)
+
+    def needed(self, field: str) -> QueryEncoder:
+        """Return the encoder.
+
+        Raises:
+            ApiError: 400: there is none.
+        """
+        if self.encoder is None:
+            raise bad("This server has no query encoder; send 'vector'.", field, "no_query_encoder")
+        return self.encoder
 
     async def encode(self, texts: Sequence[str], deadline: float) -> np.ndarray:
         """Return the vectors of texts, float32 `(len(texts), dim)`; others take turns with many texts."""
         parts = [
             await asyncio.wrap_future(
-                self.batcher.submit(texts[start : start + TEXTS_PER_PART], deadline=deadline)
+                self._texts.submit(texts[start : start + TEXTS_PER_PART], deadline=deadline)
             )
             for start in range(0, len(texts), TEXTS_PER_PART)
         ]
         return np.concatenate(parts)
 
-    def surely_fits(self, text: str) -> bool:
-        """Return True for a short plain text, whose tokens need not be counted."""
-        # Some tokenizers put a space before a text.
-        most = self._overhead + _PLAIN_TOKENS * (len(text) + 1)
-        return most <= self.encoder.max_length and _PLAIN.fullmatch(text) is not None
-
     async def checked(
-        self, texts: Sequence[str], field: str, *, truncate: bool
+        self, texts: Sequence[str], field: str, *, truncate: bool, count: bool = True
     ) -> tuple[list[str], int, bool]:
         """Refuse texts that are too long, or cut them.
+
+        Args:
+            texts: The texts.
+            field: Field of the request, for errors.
+            truncate: Cut texts instead of refusing them.
+            count: Count the tokens also of texts that surely fit.
 
         Returns:
             The texts; the number of tokens that the encoder takes of them; whether a text is cut.
 
         Raises:
-            ApiError: 400: a text is longer than the model's limit and may not be cut, or all together have
-                too many tokens.
+            ApiError: 400: there is no encoder, a text is longer than the model's limit and may not be cut, or
+                all together have too many tokens.
         """
-        limit = self.encoder.max_length
+        encoder = self.needed(field)
+        limit = encoder.max_length
+        if not count and all(self._surely_fits(text, limit) for text in texts):
+            return list(texts), 0, False
         characters = CHARACTERS_PER_TOKEN * limit
-        left = getattr(self.encoder, "truncation", None) == "left"
+        left = getattr(encoder, "truncation", None) == "left"
         parts = [text[-characters:] if left else text[:characters] for text in texts]
         counts: list[int] = []
         cut = parts != list(texts)
         if truncate or not cut:
-            counts = await asyncio.to_thread(self.encoder.count_tokens, parts)
+            counts = await asyncio.to_thread(encoder.count_tokens, parts)
             cut = cut or max(counts) > limit
         if cut and not truncate:
             raise bad(
@@ -127,38 +154,11 @@ class Encoding:
             raise bad(f"{field!r} may have {MAX_TOKENS} tokens in all.", field, "too_many_tokens")
         return parts, used, cut
 
-
-class Engine:
-    """One generation of the index, with its encoder.
-
-    Args:
-        searcher: The open index.
-        encoding: The encoder of the searcher with its queue; without one, only vectors can be searched.
-        metrics: Records times and sizes.
-        stamps: Stamps of the files of index, encoder and reranker, see `stamp`.
-    """
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        encoding: Encoding | None,
-        metrics: Metrics,
-        stamps: tuple[object, ...] = (),
-    ) -> None:
-        self.searcher, self.encoding, self.stamps = searcher, encoding, stamps
-        self.index = searcher.index
-        self.query = None if encoding is None else encoder_name(encoding.encoder)
-        vector = np.full((1, self.index.dim), self.index.dim**-0.5, dtype=np.float32)
-        rerank = 1 if searcher.reranker is not None else None
-        (hits,) = searcher.search_vectors(
-            vector, [_WARMUP_TEXT], 10 * EXAMPLES, hybrid=self.index.has_words, rerank=rerank
-        )
-        #: Titles of documents, as examples of what can be asked.
-        self.examples = list({hit.title: None for hit in hits if 2 <= len(hit.title) <= 30})[:EXAMPLES]
-        limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
-        self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
-        score: Any = None if searcher.reranker is None else searcher.reranker.score
-        self._pairs: Batcher[Any, Any] | None = None if score is None else Batcher(score, max_queue=MAX_QUEUE)
+    def _surely_fits(self, text: str, limit: int) -> bool:
+        """Return True for a short plain text, whose tokens need not be counted."""
+        # Some tokenizers put a space before a text.
+        most = self._overhead + _PLAIN_TOKENS * (len(text) + 1)
+        return most <= limit and _PLAIN.fullmatch(text) is not None
 
     async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
         """Return the hits of a request, and when its vector was ready.
@@ -179,12 +179,11 @@ class Engine:
 
         if request.vector is not None:
             future = submit(self.index.checked(np.array([request.vector]))[0])
-        elif self.encoding is not None:
-            encoded = self.encoding.batcher.submit([request.query or ""], deadline=deadline)
+        else:
+            self.needed("query")
+            encoded = self._texts.submit([request.query or ""], deadline=deadline)
             # Matryoshka: the encoder may be wider.
             future = chained(encoded, lambda vectors: submit(vectors[0, : self.index.dim]))
-        else:
-            raise bad("This server has no query encoder; send 'vector'.", "query", "no_query_encoder")
         (result,) = await asyncio.wrap_future(future)
         hits, ready = result
         return hits, ready
@@ -209,7 +208,7 @@ class Engine:
         Raises:
             ApiError: There is no reranker.
         """
-        if self._pairs is None or self.searcher.reranker is None:
+        if self.searcher.reranker is None:
             raise bad("This server has no reranker; start it with --reranker.", "query", "no_reranker")
         pairs = [(request.query, text) for text in request.texts]
         future = self._pairs.submit(pairs, deadline=deadline)
@@ -220,10 +219,9 @@ class Engine:
         return scores
 
     def close(self) -> None:
-        """Finish searches that wait, and end their threads."""
-        for batcher in (self._small, self._large, self._pairs):
-            if batcher is not None:
-                batcher.close()
+        """Finish the work that waits, and end its threads."""
+        for queue in self._queues:
+            queue.close()
 
 
 class Generations:
@@ -247,13 +245,7 @@ class Generations:
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fixed = searcher is not None
-        if searcher is None:
-            engine = self._open(None)
-        else:
-            encoder = searcher.encoder
-            encoding = None if encoder is None else Encoding(encoder, metrics)
-            engine = Engine(searcher, encoding, metrics)
-        self._use(engine)
+        self._use(self._open() if searcher is None else Engine(searcher, metrics))
 
     def _use(self, engine: Engine) -> None:
         self.engine = engine
@@ -262,30 +254,17 @@ class Generations:
         self.metrics.documents.set(len(engine.index))
         _LOG.info("index %d: %d documents", self.number, len(engine.index))
 
-    def _open(self, before: Engine | None) -> Engine:
-        """Open the index; encoder and reranker of `before` are kept if their files are the same."""
+    def _open(self) -> Engine:
         settings = self.settings
-        of_index = stamp(settings.index)
-        index = Index.open(str(settings.index))
-        source = settings.encoder
-        if source is None and settings.query_encoder is not None:
-            source = index.model_source()
-        stamps = (of_index, stamp(source), stamp(settings.reranker))
-        encoding, reranker = None, None
-        if before is not None and before.stamps[1] == stamps[1]:
-            encoding = before.encoding
-        elif source is not None:
-            encoder = load_query_encoder(source, query=settings.query_encoder)
-            encoding = Encoding(encoder, self.metrics)
-        if before is not None and before.stamps[2] == stamps[2]:
-            reranker = before.searcher.reranker
-        elif settings.reranker is not None:
-            reranker = Reranker(settings.reranker)
-        searcher = Searcher(index, None if encoding is None else encoding.encoder, reranker=reranker)
-        return Engine(searcher, encoding, self.metrics, stamps)
+        searcher = Searcher.open(
+            str(settings.index), settings.encoder, query=settings.query_encoder, reranker=settings.reranker
+        )
+        return Engine(searcher, self.metrics)
 
     async def reload(self) -> None:
-        """Read the keys again, open the index again and switch to it; requests in progress keep the old one.
+        """Read the keys, open index, encoder and reranker again, and switch to them.
+
+        Requests in progress keep the old ones.
 
         Raises:
             MarError: The keys cannot be read or the index cannot be opened; the old ones stay in use.
@@ -297,7 +276,7 @@ class Generations:
                         "This server was given an open index, so there is no folder to open again."
                     )
                 self.keys.read()
-                engine = await asyncio.to_thread(self._open, self.engine)
+                engine = await asyncio.to_thread(self._open)
             except (MarError, OSError):
                 self.metrics.reloads.labels("failed").inc()
                 raise
@@ -306,30 +285,17 @@ class Generations:
             self.metrics.reloads.labels("ok").inc()
         self.start(self._retire(old))
 
-    async def reload_logged(self, logged: str = "") -> str:
-        """Reload; log an error unless it was logged before, and return it."""
+    async def reload_logged(self) -> None:
+        """Reload, and log an error."""
         try:
             await self.reload()
         except (MarError, OSError) as error:
-            if str(error) != logged:
-                _LOG.error("the index was not reopened, the old one still answers: %s", error)
-            return str(error)
-        return ""
-
-    async def watch(self) -> None:
-        """Reload whenever the folder of the index changes; never ends."""
-        logged = ""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            if stamp(self.settings.index) != self.engine.stamps[0]:
-                logged = await self.reload_logged(logged)
+            _LOG.error("the index was not reopened, the old one still answers: %s", error)
 
     async def _retire(self, engine: Engine) -> None:
         """Close an engine after the time in which its last request is answered."""
         await asyncio.sleep(self.settings.timeout)
         await asyncio.to_thread(engine.close)
-        if engine.encoding is not None and engine.encoding is not self.engine.encoding:
-            await asyncio.to_thread(engine.encoding.batcher.close)
 
     def start(self, work: Any) -> None:
         """Run a coroutine in the background until `stop`."""
@@ -341,20 +307,3 @@ class Generations:
         """End background work."""
         for task in list(self._tasks):
             task.cancel()
-
-
-def stamp(source: str | None) -> object:
-    """Return a value that changes with a folder: its resolved path and its listing's inode, time and size."""
-    if source is None:
-        return None
-    try:
-        folder = Path(source).resolve()
-    except (OSError, RuntimeError):  # symbolic links in a circle
-        return source
-    for name in _LISTINGS:
-        try:
-            status = (folder / name).stat()
-        except OSError:
-            continue
-        return str(folder), name, status.st_ino, status.st_mtime_ns, status.st_size
-    return str(folder)

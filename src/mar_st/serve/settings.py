@@ -59,7 +59,6 @@ class ServeSettings(Settings):
         10.0, gt=0, allow_inf_nan=False, description="Seconds within which a request must be answered."
     )
     log_queries: bool = Field(False, description="Write the texts of queries to the log.")
-    watch: bool = Field(False, description="Reopen the index when its folder or link changes.")
     title: str | None = Field(None, description="Title of the search page.")
     cors: list[str] = Field(
         [],

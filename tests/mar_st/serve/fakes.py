@@ -126,10 +126,11 @@ class Server:
 
 
 if __name__ == "__main__":
-    from mar_st.serve import ServeSettings, engine, run
+    from mar_st.index import searcher
+    from mar_st.serve import ServeSettings, run
 
     encoder = FakeEncoder(float(sys.argv[2]))
-    engine.load_query_encoder = lambda *_, **__: encoder
+    searcher.load_query_encoder = lambda *_, **__: encoder
     run(
         ServeSettings.model_validate(
             {"port": 0, "name": "fake", "encoder": "fake", **json.loads(sys.argv[1])}

@@ -63,7 +63,7 @@ def test_the_query_encoder_that_is_named_answers(family, tmp_path):  # noqa: F81
     index = str(tmp_path / "index")
     # Without an encoder: of the model that encoded the documents.
     app = create_app(index, ServeSettings(query_encoder="query-lookup"))
-    assert isinstance(app.state.generations.engine.encoding.encoder, NumpyLookupEncoder)
+    assert isinstance(app.state.generations.engine.encoder, NumpyLookupEncoder)
     info = Client(app).get("/info").json()
     assert (info["model"], info["query_encoder"]) == ("mar", "query-lookup")
     expected = Searcher.open(index, family / "mar", query="query-lookup").search(["骨折"], 3)[0]

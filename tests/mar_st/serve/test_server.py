@@ -113,21 +113,6 @@ def test_a_hot_swap_under_load_fails_no_request(serve, tmp_path, keys):
 
 
 @pytest.mark.slow
-def test_a_watched_index_is_swapped_when_it_changes(serve, tmp_path):
-    first, second = (make_index(tmp_path / prefix, prefix=prefix) for prefix in "ab")
-    current = tmp_path / "current"
-    current.symlink_to(first)
-    server = serve(current, watch=True)
-    assert server.search("头疼").json()["hits"][0]["id"].startswith("a")
-    (tmp_path / "next").symlink_to(second)
-    (tmp_path / "next").replace(current)
-    end = time.monotonic() + 10
-    while not server.search("头疼").json()["hits"][0]["id"].startswith("b"):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
 def test_overload_gets_429_and_accepted_requests_are_in_time(serve):
     server = serve(per_text=0.02, timeout=2.0)  # 50 queries a second
     callers = Callers(server, count=90)
