@@ -272,7 +272,9 @@ def write_manifest(
 ) -> VectorFolder:
     """Write the manifest of a folder with this number of shards, and open it."""
     paths = [shard_file(root, number) for number in range(shards)]
-    entries = [{"count": len(read_table(path)), "sha256": sha256(path)} for path in paths]
+    entries: list[dict[str, Any]] = [
+        {"count": len(read_table(path)), "sha256": sha256(path)} for path in paths
+    ]
     content = {
         "format": FORMAT,
         "version": VERSION,

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from mar_st.files import load_array, read_json, write_json
 from mar_st.index import flat
 from mar_st.index.documents import Documents
-from mar_st.text.bm25 import BM25Index
+from mar_st.text.bm25 import COLUMNS, BM25Index
 from mar_st.text.words import words as words_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mar_st.index.flat import Mask
 
 BM25 = "bm25"
-_ARRAYS = ("scores", "rows", "starts")
 
 #: Maximum number of different words of a query (as many as Lucene's clauses), and of its characters.
 MAX_QUERY_WORDS, MAX_QUERY_CHARACTERS = 1024, 16 * 1024
@@ -38,10 +37,10 @@ def build_words(folder: Path, *, progress: bool) -> None:
     """Write the BM25 scores of a segment, whose documents are in the folder."""
     documents = Documents(folder)
     texts = tqdm(documents.texts(), total=len(documents), desc="bm25", unit="documents", disable=not progress)
-    words, *arrays = BM25Index(map(words_of, texts)).columns()
+    words, arrays = BM25Index(map(words_of, texts)).columns()
     part = folder / BM25
     part.mkdir(exist_ok=True)
-    for name, array in zip(_ARRAYS, arrays, strict=True):
+    for name, array in arrays.items():
         np.save(part / f"{name}.npy", array)
     write_json(part / "words.json", words, indent=None)
 
@@ -57,7 +56,7 @@ class SegmentWords:
     def __init__(self, folder: Path, count: int) -> None:
         self.count = count
         self.scores, self.rows, self.starts = (
-            load_array(folder / BM25 / f"{name}.npy", mapped=True).view(np.ndarray) for name in _ARRAYS
+            load_array(folder / BM25 / f"{name}.npy", mapped=True).view(np.ndarray) for name in COLUMNS
         )
         self.vocabulary = {word: place for place, word in enumerate(read_json(folder / BM25 / "words.json"))}
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["K1", "B", "BM25Index"]
+__all__ = ["COLUMNS", "K1", "B", "BM25Index"]
 
 #: Parameters of BM25: saturation of term counts, and weight of a document's length.
 K1, B = 1.2, 0.75
+
+#: Arrays of a matrix of scores by column.
+COLUMNS = ("data", "indices", "indptr")
 
 
 class BM25Index:
@@ -58,14 +61,13 @@ class BM25Index:
             return np.zeros(self._count, dtype=np.float32)
         return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32)
 
-    def columns(self) -> tuple[list[str], NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
+    def columns(self) -> tuple[list[str], dict[str, NDArray[Any]]]:
         """Return the words, and the matrix of scores by column.
 
         Returns:
-            The words; the scores of the documents that hold a word, one word after the other; the rows of
-            these documents; and where each word begins, `(words + 1,)`.
+            The words; and `data`, float32: the scores of the documents that hold a word, one word after the
+            other; `indices`: the rows of these documents; `indptr`: where each word begins, `(words + 1,)`.
         """
-        if self._index is None:
-            return [], np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
-        matrix = self._index.scores
-        return list(self._words), matrix["data"], matrix["indices"], matrix["indptr"].astype(np.int64)
+        nothing = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32)}
+        matrix = self._index.scores if self._index else {**nothing, "indptr": np.zeros(1, np.int32)}
+        return list(self._words), {name: matrix[name] for name in COLUMNS}
