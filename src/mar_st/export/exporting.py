@@ -86,7 +86,7 @@ def _write(encoder: TorchEncoder, settings: ExportSettings, part: Path) -> Listi
     listing = write_front(encoder, parts, part, source=settings.model)
     check_tokens(parts, part, listing, packaged_queries()[:100])
     front, prompt = TextPacker(part, listing), listing.prompts.get("query") or ""
-    example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
+    example = next(front.packs([prompt + text for text in ("ab", "abc", "b")])).inputs
     graph = PackedEncoder(parts).eval()
     variants: dict[str, ExportVariant] = {}
     writers: dict[str, Any] = {}

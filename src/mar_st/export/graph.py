@@ -31,13 +31,11 @@ class Parts:
     Attributes:
         transformer: The sentence-transformers Transformer.
         pooling: Its pooling mode.
-        include_prompt: True if the tokens of the prompt are pooled too.
         tail: Modules after pooling, in order.
     """
 
     transformer: Any
     pooling: str
-    include_prompt: bool
     tail: tuple[nn.Module, ...]
 
 
@@ -65,7 +63,9 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     for name in names[2:]:
         if name not in known:
             raise MarError(f"A {name} module after pooling cannot be exported; {', '.join(known)} can.")
-    return Parts(transformer, mode, bool(pooling.include_prompt), tuple(modules[2:]))
+    if not pooling.include_prompt:
+        raise MarError("A pooling that leaves out the prompt cannot be exported.")
+    return Parts(transformer, mode, tuple(modules[2:]))
 
 
 class PackedEncoder(nn.Module):

@@ -88,11 +88,7 @@ def write_front(encoder: TorchEncoder, parts: Parts, folder: Path, *, source: st
         similarity=encoder.model.similarity_fn_name,
         max_length=encoder.max_length,
         prompts=dict(encoder.prompts),
-        pooling={
-            "mode": parts.pooling,  # type: ignore[typeddict-item]
-            "include_prompt": parts.include_prompt,
-            "special": [token for token in tokenizer.all_special_ids if token is not None],
-        },
+        pooling=parts.pooling,  # type: ignore[arg-type]
         positions=position_offset(model),
         filler=int(tokenizer.pad_token_id or 0),
         truncation=tokenizer.truncation_side,

@@ -116,7 +116,7 @@ class ExportedEncoder:
         start = 0
         if not len(texts):
             return vectors
-        for pack in self._front.packs([prompt + text for text in texts], prompt):
+        for pack in self._front.packs([prompt + text for text in texts]):
             with self._lock:
                 outputs = self._runtime.run(pack.inputs)
                 if outputs.ndim != 2 or outputs.shape[1] != self.dim:

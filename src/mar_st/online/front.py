@@ -181,33 +181,30 @@ class TextPacker:
 
     def __init__(self, folder: Path, listing: Listing) -> None:
         self._listing = listing
-        self._mode = listing.pooling["mode"]
+        self._mode = listing.pooling
         self.single = self._mode in ("cls", "lasttoken")
         self.tokenizer = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
         self.table = EmbeddingTable(folder / EMBEDDINGS)
         self._bigrams = BigramTable(folder, self.table.width) if listing.bigrams else None
-        self._prompt_tokens: dict[str, int] = {}
 
-    def packs(self, texts: Sequence[str], prompt: str = "") -> Iterator[Pack]:
+    def packs(self, texts: Sequence[str]) -> Iterator[Pack]:
         """Yield the packs of texts in their order, each of about `PACK_TOKENS` tokens or one text.
 
         Args:
             texts: Texts, each with its prompt in front.
-            prompt: The prompt, for models that exclude it from pooling.
         """
-        skipped = 0 if self._listing.pooling["include_prompt"] or not prompt else self._prompt_length(prompt)
         rows: list[list[int]] = []
         tokens = 0
         for ids in self.tokenizer.ids(texts):
             if rows and tokens + len(ids) > PACK_TOKENS:
-                yield self._pack(rows, tokens, skipped)
+                yield self._pack(rows, tokens)
                 rows, tokens = [], 0
             rows.append(ids)
             tokens += len(ids)
         if rows:
-            yield self._pack(rows, tokens, skipped)
+            yield self._pack(rows, tokens)
 
-    def _pack(self, rows: list[list[int]], tokens: int, skipped: int) -> Pack:
+    def _pack(self, rows: list[list[int]], tokens: int) -> Pack:
         size = -(-max(tokens, 1) // ROW_STEP) * ROW_STEP
         lengths = np.array([len(row) for row in rows])
         starts = np.cumsum(lengths) - lengths
@@ -224,28 +221,18 @@ class TextPacker:
             "embeddings": embeddings,
             "positions": positions + self._listing.positions,
             "segments": segments,
-            "pool": self._pool(starts, lengths, size, skipped),
+            "pool": self._pool(starts, lengths, size),
         }
         return Pack(len(rows), inputs)
 
-    def _pool(self, starts: np.ndarray, lengths: np.ndarray, size: int, skipped: int) -> np.ndarray:
+    def _pool(self, starts: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
         """Return the pooled row, or the weights of all rows, of each text; padded to a power of two texts."""
         count = 1 << (len(starts) - 1).bit_length()
-        first = starts + np.where(lengths > skipped, skipped, 0)
         if self.single:
             rows = np.zeros(count, dtype=np.int64)
-            rows[: len(starts)] = first if self._mode == "cls" else starts + lengths - 1
+            rows[: len(starts)] = starts if self._mode == "cls" else starts + lengths - 1
             return rows
         weights = np.zeros((count, size), dtype=np.float32)
         for text, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            excluded, pooled = min(skipped, length), max(length - skipped, 0)
-            span = weights[text, start + excluded : start + length]
-            span[:] = 1 / max(pooled, 1)
+            weights[text, start : start + length] = 1 / max(length, 1)
         return weights
-
-    def _prompt_length(self, prompt: str) -> int:
-        """Return the number of tokens of a prompt, without the special token at its end."""
-        if prompt not in self._prompt_tokens:
-            ids = self.tokenizer.ids([prompt])[0]
-            self._prompt_tokens[prompt] = len(ids) - (ids[-1] in self._listing.pooling["special"])
-        return self._prompt_tokens[prompt]

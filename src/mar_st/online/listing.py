@@ -57,14 +57,6 @@ class ExportedModel(TypedDict):
     model_type: NotRequired[str]
 
 
-class Pooling(TypedDict):
-    """Pooling of an encoder; `special` are its special tokens, for models that exclude the prompt."""
-
-    mode: Literal["cls", "lasttoken", "mean"]
-    include_prompt: bool
-    special: list[int]
-
-
 @dataclass(frozen=True, config=_CONFIG)
 class ExportVariant:
     """One variant of the exported encoder.
@@ -106,7 +98,7 @@ class Listing:
         similarity: Similarity function of the model.
         max_length: Maximum tokens of a text.
         prompts: Stored prompts by name.
-        pooling: Pooling of the encoder.
+        pooling: Pooling mode of the encoder.
         positions: Number of a text's first position.
         filler: Padding token.
         truncation: Side on which a text is cut.
@@ -124,7 +116,7 @@ class Listing:
     similarity: str | None
     max_length: Size
     prompts: dict[str, str | None]
-    pooling: Pooling
+    pooling: Literal["cls", "lasttoken", "mean"]
     positions: Count
     filler: Count
     truncation: Literal["right", "left"]

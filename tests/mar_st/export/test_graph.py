@@ -30,7 +30,7 @@ def packed_vectors(model, folder, texts, prompt=""):
     graph = PackedEncoder(parts).eval()
     vectors = []
     with torch.inference_mode():
-        for pack in front.packs([prompt + text for text in texts], prompt):
+        for pack in front.packs([prompt + text for text in texts]):
             inputs = {name: torch.from_numpy(array) for name, array in pack.inputs.items()}
             vectors.append(graph(**inputs)[: pack.count].numpy())
     return np.concatenate(vectors)
@@ -96,21 +96,14 @@ def test_windows_and_embeddings_of_decoders_are_those_of_the_model(model_type, s
     np.testing.assert_allclose(packed_vectors(model, tmp_path, texts), expected, atol=atol)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
-    model = make_model("bert", pooling, include_prompt=False, prompts={"query": "吃药："})
-    expected = np.stack([model.encode_query(text) for text in TEXTS])
-    vectors = packed_vectors(model, tmp_path, TEXTS, "吃药：")
-    np.testing.assert_allclose(vectors, expected, atol=2e-6)
-
-
 def test_unsupported_models_are_refused():
     model = make_model("bert", "max")
     with pytest.raises(MarError, match="Pooling 'max' cannot be exported"):
         parts_of(list(model))
     with pytest.raises(MarError, match="made of Normalize"):
         parts_of([model[-1]])
+    with pytest.raises(MarError, match="leaves out the prompt"):
+        parts_of(list(make_model("bert", include_prompt=False)))
 
 
 def test_a_tokenizer_that_differs_from_its_file_is_refused(tmp_path):

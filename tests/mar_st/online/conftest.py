@@ -54,7 +54,7 @@ def graph_folder(tmp_path):
         "model": {"source": "m", "identity": "0" * 64, "query": "query", "model_type": "bert"},
         "files": {name: entry_of(folder / name) for name in names},
         "dim": 8, "normalised": True, "similarity": "cosine", "max_length": 64, "prompts": PROMPTS,
-        "pooling": {"mode": "cls", "include_prompt": True, "special": [0]}, "positions": 0, "filler": 0,
+        "pooling": "cls", "positions": 0, "filler": 0,
         "truncation": "right", "variants": variants, "chosen": "native-int8",
     }  # fmt: skip
     (folder / "export.json").write_text(json.dumps(content), encoding="utf-8")

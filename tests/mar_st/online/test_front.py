@@ -21,13 +21,12 @@ def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype):
     np.testing.assert_array_equal(embeddings, rows[ids].astype(np.float32))
 
 
-def make_front(folder, mode="cls", *, include_prompt=True):
+def make_front(folder, mode="cls"):
     make_tokenizer("query").backend_tokenizer.save(str(folder / "tokenizer.json"))
     np.save(folder / "embeddings.npy", np.arange(64 * 4, dtype=np.float16).reshape(64, 4))
-    pooling = {"mode": mode, "include_prompt": include_prompt, "special": [0, 1, 2, 3]}
     listing = Listing(
         model={"source": "m", "identity": "0"},
-        dim=4, normalised=True, similarity="cosine", max_length=100, prompts={}, pooling=pooling,
+        dim=4, normalised=True, similarity="cosine", max_length=100, prompts={}, pooling=mode,
         positions=2, filler=0, truncation="right", variants={}, chosen="", files={},
     )  # fmt: skip
     return TextPacker(folder, listing)
@@ -53,13 +52,13 @@ def test_packs_hold_all_texts_in_order(tmp_path, monkeypatch):
     assert lengths == [3, 10, 5, 40, 1, 0]
 
 
-def test_pooling_weights_leave_out_the_prompt(tmp_path):
-    front = make_front(tmp_path, "mean", include_prompt=False)
-    (pack,) = front.packs(["吃药头", "吃药头头头"], "吃药")  # CLS 吃 药 头 SEP: three are of the prompt
+def test_pooling_weights_are_the_mean_of_each_text(tmp_path):
+    front = make_front(tmp_path, "mean")
+    (pack,) = front.packs(["吃药头", "吃药头头头"])  # with CLS and SEP
     weights = pack.inputs["pool"]
     assert weights.shape == (2, 16)
-    np.testing.assert_allclose(weights[0], [0, 0, 0, 0.5, 0.5] + [0] * 11)
-    np.testing.assert_allclose(weights[1], [0] * 8 + [0.25] * 4 + [0] * 4)
+    np.testing.assert_allclose(weights[0], [0.2] * 5 + [0] * 11, rtol=1e-6)
+    np.testing.assert_allclose(weights[1], [0] * 5 + [1 / 7] * 7 + [0] * 4, rtol=1e-6)
     assert weights.dtype == np.float32
 
 

@@ -38,8 +38,7 @@ def test_a_file_that_is_no_listing_is_refused(tmp_path, content):
         ("files__tokenizer.json__sha256", ...),
         ("files__../outside", {"bytes": 0, "sha256": ""}),
         ("model__identity", None),
-        ("pooling__mode", "sideways"),
-        ("pooling", {"mode": "mean", "include_prompt": False}),
+        ("pooling", "sideways"),
         ("variants__onnx-fp32__files", [1]),
         ("of_a_later_version", 1),
     ],
@@ -92,7 +91,7 @@ def test_a_back_end_that_was_not_exported_is_refused_with_those_there_are(graph_
         ({"prompts__query": "问："}, False),
         ({"max_length": 32}, False),
         ({"truncation": "left"}, False),
-        ({"pooling__mode": "mean"}, False),
+        ({"pooling": "mean"}, False),
         ({"model__identity": "1" * 64}, False),
     ],
 )
