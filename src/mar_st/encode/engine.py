@@ -2,17 +2,16 @@
 
 Unlike a plain loop over batches, it tokenises a window of texts at once, in a thread, while the previous
 window is computed. It cuts the window into batches of about equal numbers of tokens, with texts of the same
-length together, so there is almost no padding. Equal texts of a window are computed once. On a GPU, texts are
-laid end to end without padding if the backbone allows it. On a CPU, each processor computes its own batch:
-matrix products of one batch do not split well, and a vector then does not depend on the number of processors.
+length together, so there is almost no padding. Equal texts of a window are computed once. On a CPU, each
+processor computes its own batch: matrix products of one batch do not split well, and a vector then does not
+depend on the number of processors.
 """
 
 from __future__ import annotations
 
 import copy
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,9 +21,8 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from torch import nn
 from tqdm import tqdm
 
-from mar_st.encode.tokens import front_end
+from mar_st.encode.tokens import FrontEnd
 from mar_st.errors import MarError
-from mar_st.kernels.attention import can_pack, packed
 from mar_st.model.digest import DOCUMENT_PROMPTS
 from mar_st.modules.arrangement import route
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.encode.tokens import Window
-
-logger = logging.getLogger(__name__)
 
 Role: TypeAlias = Literal["query", "document"]
 Item = TypeVar("Item")
@@ -52,9 +48,6 @@ CPU_TOKENS = (512, 16_384)
 #: Number of texts in a window if the caller gives no windows.
 WINDOW_TEXTS = 8192
 
-#: Texts that are encoded with and without packing, to compare their vectors.
-_PROBE_TEXTS = ("高血压患者头疼吃什么药", "a", "糖尿病的早期症状有哪些，平时饮食要注意什么？", "发热 38.5℃")
-
 
 class Engine:
     """Encodes texts of one role with a sentence-transformers model.
@@ -69,7 +62,6 @@ class Engine:
         max_length: Maximum number of tokens per text; default the model's.
         tokens: Maximum number of tokens of a batch; default by device and width of the model.
         rows: Maximum number of texts of a batch; default no limit.
-        packed: Lay texts end to end instead of padding them; default on a GPU, if the backbone allows it.
         threads: Batches computed at once on a CPU; default torch's number of threads.
         autocast: Compute in bfloat16 where torch considers it safe; weights do not change.
 
@@ -79,11 +71,10 @@ class Engine:
         similarity: Similarity function of the model, `cosine` or `dot`.
         prompt: Prefix of every text.
         tokens: Maximum number of tokens of a batch.
-        is_packed: Whether texts are laid end to end.
 
     Raises:
-        MarError: `dim` exceeds the model's dimensions or `max_length` its positions, the model has no such
-            route, or its backbone does not support packed texts and `packed` is true.
+        MarError: `dim` exceeds the model's dimensions or `max_length` its positions, or the model has no such
+            route.
     """
 
     def __init__(
@@ -96,14 +87,13 @@ class Engine:
         max_length: int | None = None,
         tokens: int | None = None,
         rows: int | None = None,
-        packed: bool | None = None,
         threads: int | None = None,
         autocast: bool = False,
     ) -> None:
         self.model, self.role, self.autocast = model, role, autocast
         self._chain: list[Any] = [_full_precision(module) for module in route(model, role)]
         self.prompt = stored_prompt(model.prompts, role) if prompt is None else prompt
-        self.max_length, self._rows = max_length, rows
+        self.max_length = max_length
         self._set_width(dim)
         first = self._chain[0]
         most = _positions(first)
@@ -114,16 +104,11 @@ class Engine:
             )
         self.threads = max(1, threads or torch.get_num_threads()) if self._on_cpu else 1
         self.tokens = tokens or (default_tokens(first) if self._on_cpu else GPU_TOKENS)
-        self.is_packed = False
-        self._front = self._front_end(packed=False)
-        wanted = packed if packed is not None else not self._on_cpu
-        if wanted and isinstance(first, Transformer) and can_pack(first):
-            self._try_packing()
-        if packed and not self.is_packed:
-            raise MarError(
-                f"{type(first).__name__} on {model.device} does not support packed=True. Omit it, or load "
-                "the model in bfloat16 on a GPU."
-            )
+        self._front: FrontEnd | None = None
+        if isinstance(first, Transformer) and set(first.modality_config) == {"text"} and first.tokenizer:
+            self._front = FrontEnd(first, prompt=self.prompt, task=role, max_length=max_length, rows=rows)
+        elif max_length is not None:
+            raise MarError(f"A {type(first).__name__} takes texts whole; leave out max_length.")
 
     @property
     def _on_cpu(self) -> bool:
@@ -150,25 +135,31 @@ class Engine:
         Args:
             windows: Pairs of any object that identifies a window, and the texts of the window.
         """
+        front = self._front
+        if front is None:  # such as static embeddings
+            for item, texts in windows:
+                options: dict[str, Any] = {
+                    "truncate_dim": self.dim,
+                    "normalize_embeddings": self._renormalise,
+                }
+                yield item, self.model.encode(list(texts), task=self.role, prompt=self.prompt, **options)
+            return
 
         def prepared() -> Iterator[tuple[Item, Window]]:
             for item, texts in windows:
-                yield item, self._front.window(texts, self.tokens)
+                yield item, front.window(texts, self.tokens)
 
-        with ExitStack() as stack:
-            stack.enter_context(_evaluation(self.model))
-            if self.is_packed:
-                stack.enter_context(packed(self._chain[0]))
-            pool = stack.enter_context(_pool(self.threads, self.autocast)) if self._on_cpu else None
+        threads: Any = _pool(self.threads, self.autocast) if self._on_cpu else nullcontext()
+        with _evaluation(self.model), threads as pool:
             for item, window in _ahead(prepared()):
-                yield item, self._compute(window, pool)
+                yield item, self._compute(front, window, pool)
 
-    def _compute(self, window: Window, pool: ThreadPoolExecutor | None) -> np.ndarray:
+    def _compute(self, front: FrontEnd, window: Window, pool: ThreadPoolExecutor | None) -> np.ndarray:
         if not len(window.lengths):
             return np.empty((0, self.dim), dtype=np.float32)
 
         def run(rows: np.ndarray) -> torch.Tensor:
-            return self._forward(self._front.features(window, rows))
+            return self._forward(front.features(window, rows))
 
         # One context around all batches: weights are cast once, and torch's threads share the casts.
         with torch.autocast(self.model.device.type, torch.bfloat16) if self.autocast else nullcontext():
@@ -206,32 +197,6 @@ class Engine:
         self._renormalise = unit and dim is not None and dim < full
         self.normalised = unit and (self.dim == full or self._renormalise)
         self.similarity = str(self.model.similarity_fn_name)
-
-    def _front_end(self, *, packed: bool) -> Any:
-        return front_end(
-            self._chain[0],
-            prompt=self.prompt,
-            task=self.role,
-            max_length=self.max_length,
-            rows=self._rows,
-            packed=packed,
-        )
-
-    def _try_packing(self) -> None:
-        """Use packing if it gives the vectors that padding gives."""
-        padded = self.encode(_PROBE_TEXTS)
-        front, self._front, self.is_packed = self._front, self._front_end(packed=True), True
-        reason = None
-        try:
-            packed = self.encode(_PROBE_TEXTS)
-            if float(np.abs(packed - padded).max()) > 0.05 * float(np.abs(padded).max()):
-                reason = "packing changes the vectors"
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            logger.debug("packing failed", exc_info=error)
-            reason = f"{type(error).__name__}: {error}"
-        if reason:
-            logger.warning("This backbone does not support packed texts (%s); they are padded.", reason)
-            self._front, self.is_packed = front, False
 
 
 def _ahead(items: Iterable[Item]) -> Iterator[Item]:

@@ -122,7 +122,6 @@ class ModelTeacher:
             ask.task,
             prompt=ask.prompt,
             rows=self.batch_size,
-            packed=False,
             autocast=self.autocast,
         )
         return engine.encode(texts)

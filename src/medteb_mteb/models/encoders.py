@@ -61,7 +61,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         if kwargs.keys() <= {"batch_size", "show_progress_bar"}:
             from mar_st.encode.engine import Engine  # lazy: torch
 
-            engine = Engine(self.model, role, prompt=prompt, rows=kwargs.get("batch_size"), packed=False)
+            engine = Engine(self.model, role, prompt=prompt, rows=kwargs.get("batch_size"))
             shown = bool(kwargs.get("show_progress_bar", False))
             return engine.encode(texts, window=_WINDOW, show_progress=shown)
         vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **kwargs)

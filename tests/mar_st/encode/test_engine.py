@@ -18,15 +18,11 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.encode.encoders import symmetric, texts
 
 
-@pytest.mark.thorough(but=["gte-True", "qwen3-False", "bert-False", "llama-True"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.thorough(but=["gte", "qwen3", "bert"])
 @pytest.mark.parametrize("kind", ["gte", "bert", "xlm-roberta", "modernbert", "qwen3", "llama", "gpt_neox"])
-def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> None:
+def test_vectors_are_those_of_sentence_transformers(kind: str) -> None:
     model = symmetric(kind)
-    engine = Engine(model, tokens=96, packed=packed, threads=2)
-    assert engine.is_packed == packed
-
-    vectors = engine.encode(texts())
+    vectors = Engine(model, tokens=96, threads=2).encode(texts())
 
     expected = model.encode(texts(), batch_size=7)
     np.testing.assert_allclose(vectors, expected, atol=2e-6)
@@ -36,11 +32,10 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling: str, packed: bool) -> None:
+def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling: str) -> None:
     model = symmetric("gte", pooling=pooling)
     model[1].include_prompt = False
-    engine = Engine(model, prompt="头疼", tokens=64, packed=packed)
+    engine = Engine(model, prompt="头疼", tokens=64)
 
     np.testing.assert_allclose(engine.encode(texts()), model.encode(texts(), prompt="头疼"), atol=2e-6)
 
@@ -56,20 +51,13 @@ def test_padding_sides_give_the_vectors_of_sentence_transformers(side: str) -> N
 
 
 def test_a_mar_encodes_by_role_and_leaves_the_model_as_it_was(mar: MAR) -> None:
-    attention = mar.route_modules("document")[0].model.config._attn_implementation
     mar.train()
 
-    documents, queries = Engine(mar, packed=True), Engine(mar, "query")
+    documents, queries = Engine(mar), Engine(mar, "query")
 
     np.testing.assert_allclose(documents.encode(texts()), mar.encode_corpus(texts()), atol=2e-6)
     np.testing.assert_allclose(queries.encode(texts()), mar.encode_queries(texts()), atol=2e-6)
     assert queries.prompt == mar.prompts["query"] != documents.prompt == ""
-    assert mar.route_modules("document")[0].model.config._attn_implementation == attention
-
-
-def test_training_mode_is_restored(mar: MAR) -> None:
-    mar.train()
-    Engine(mar).encode(texts(5))
     assert mar.training
 
 

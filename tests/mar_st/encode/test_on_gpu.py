@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
-from mar_st.encode import Engine
-from mar_st.model.encoders import load_encoder
-from tests.mar_st.gpu_helpers import WIDTHS, texts, write_side, write_sides
+from tests.mar_st.gpu_helpers import texts, write_sides
 
 pytestmark = pytest.mark.gpu
 
@@ -53,17 +50,3 @@ def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precisi
     assert folder.ids.to_pylist() == [str(i) for i in range(len(texts()))]
     model = SentenceTransformer(str(tmp_path / "mar"), device=str(gpu))
     check(folder[:], model.encode_document(texts()), precision)
-
-
-@pytest.mark.parametrize("side", WIDTHS)
-def test_packed_texts_give_the_vectors_of_padded_ones(gpu, tmp_path, side):
-    """Packing is what a GPU gets by default; a CPU computes it text by text."""
-    path = write_side(tmp_path / side, side)
-    model = SentenceTransformer(modules=[*load_encoder(str(path), side), Normalize()], device=str(gpu))
-    assert next(model.parameters()).dtype == torch.bfloat16
-    engine = Engine(model, packed=None if gpu.type == "cuda" else True, tokens=256)
-    assert engine.is_packed
-    check(engine.encode(texts()), model.encode(texts()), "bf16")
-    padded = Engine(model, packed=False, tokens=256)
-    assert not padded.is_packed
-    check(engine.encode(texts()), padded.encode(texts()), "bf16")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.encode.tokens import PlainFrontEnd, TokenFrontEnd, distinct, token_batches
+from mar_st.encode.tokens import FrontEnd, distinct, token_batches
 from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -23,9 +23,9 @@ def transformer(side: str = "right", max_length: int = 32) -> Any:
     return load_encoder(encoder, "query", max_length=max_length)[0]
 
 
-def front(module: Any, *, packed: bool = False, **options: Any) -> TokenFrontEnd:
+def front(module: Any, **options: Any) -> FrontEnd:
     defaults = {"prompt": "", "task": None, "max_length": None, "rows": None}
-    return TokenFrontEnd(module, **{**defaults, **options}, packed=packed)
+    return FrontEnd(module, **{**defaults, **options})
 
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["b", "a", "b", "", "b", ""], ("é", "e\u0301", "é")])
@@ -52,24 +52,6 @@ def test_padded_features_are_those_of_the_module(side: str, prompt: str) -> None
     assert len(window.batches) > 1
 
 
-def test_packed_features_lay_the_same_tokens_end_to_end() -> None:
-    module = transformer()
-    end = front(module, packed=True)
-    window = end.window(TEXTS, 10_000)
-    (rows,) = window.batches
-    features = end.features(window, rows)
-    unique, _ = distinct(TEXTS)
-    bounds = features["cu_seq_lens_q"].tolist()
-    assert (bounds[0], bounds[-1]) == (0, features["input_ids"].shape[1])
-    assert features["max_length_q"] == features["max_length_k"] == max(np.diff(bounds)) == 32
-    for row, start, stop in zip(rows, bounds, bounds[1:], strict=False):
-        alone = module.preprocess([unique[row]])["input_ids"][0]
-        assert torch.equal(features["input_ids"][0, start:stop], alone)
-        positions = features["position_ids"][0, start:stop]
-        assert (positions - features["position_ids"][0, 0]).tolist() == list(range(stop - start))
-    assert features["cu_seq_lens_k"].tolist() == bounds
-
-
 def test_every_text_is_in_one_batch_and_long_ones_are_cut() -> None:
     window = front(transformer(), rows=2, max_length=8).window(TEXTS, 10_000)
     assert sorted(np.concatenate(window.batches).tolist()) == list(range(len(window.lengths)))
@@ -82,39 +64,14 @@ def test_no_texts_are_a_window_without_batches() -> None:
     assert (len(window.lengths), window.batches, window.inverse.tolist()) == (0, [], [])
 
 
-class Counts:
-    """A module that is not a transformer: it returns the texts, and what it was asked for."""
-
-    def preprocess(self, texts: list[str], **options: Any) -> dict[str, Any]:
-        return {"texts": texts, **options}
-
-
-def test_other_modules_get_the_texts_of_a_batch_sorted_by_characters() -> None:
-    end = PlainFrontEnd(Counts(), prompt="问：", task="query", max_length=None, rows=2)
-    window = end.window(["甲", "乙乙乙", "甲", "", "丙丙"], 100)
-    batches = [end.features(window, rows) for rows in window.batches]
-    assert [batch["texts"] for batch in batches] == [["乙乙乙", "丙丙"], ["甲", ""]]
-    assert all((batch["prompt"], batch["task"]) == ("问：", "query") for batch in batches)
-    assert window.inverse.tolist() == [0, 1, 0, 2, 3]
-    short = PlainFrontEnd(Counts(), prompt="", task=None, max_length=5, rows=None)
-    assert short.features(short.window(["甲"], 9), np.array([0])) == {
-        "texts": ["甲"],
-        "prompt": None,
-        "task": None,
-        "max_length": 5,
-    }
-
-
 def test_batches_hold_every_text_once_within_the_budget() -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 300)
-    for padded in (True, False):
-        batches = token_batches(lengths, 500, padded=padded)
-        order = np.concatenate(batches)
-        assert sorted(order.tolist()) == list(range(300))
-        assert (np.diff(lengths[order]) <= 0).all()
-        costs = [len(rows) * lengths[rows].max() if padded else lengths[rows].sum() for rows in batches]
-        assert max(costs) <= 500
-        assert len(batches) <= 1.25 * lengths.sum() / 500  # and the budget is used
+    batches = token_batches(lengths, 500)
+    order = np.concatenate(batches)
+    assert sorted(order.tolist()) == list(range(300))
+    assert (np.diff(lengths[order]) <= 0).all()
+    assert max(len(rows) * lengths[rows].max() for rows in batches) <= 500
+    assert len(batches) <= 1.25 * lengths.sum() / 500  # and the budget is used
     assert max(map(len, token_batches(lengths, 500, rows=4))) == 4
     assert [rows.tolist() for rows in token_batches([5, 200, 7], 100)] == [[1], [2, 0]]
     assert [rows.tolist() for rows in token_batches([10, 1, 1, 1], 13)] == [[0], [1, 2, 3]]
