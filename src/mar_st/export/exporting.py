@@ -126,17 +126,13 @@ def _measured(listing: Listing, part: Path, texts: list[str], original: np.ndarr
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep output of the converters off standard output, and suppress messages for their developers."""
-    loggers = [logging.getLogger(name) for name in ("nncf", "onnxscript", "onnx_ir", "torch.onnx", "root")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def _listed(listing: Listing, variants: dict[str, ExportVariant], part: Path) -> Listing:

@@ -2,7 +2,7 @@
 
 from mar_st.files.checkpoints import last_checkpoint
 from mar_st.files.digests import DIGESTS, check_digests, sha256, write_digests
-from mar_st.files.packages import PackageError, load_package, need_packages
+from mar_st.files.packages import PackageError, load_package
 from mar_st.files.reading import (
     JsonError,
     YamlError,
@@ -44,7 +44,6 @@ __all__ = [
     "load_array",
     "load_package",
     "locked",
-    "need_packages",
     "one_line",
     "parse_yaml",
     "printable",

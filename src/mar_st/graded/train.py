@@ -16,8 +16,8 @@ from mar_st.errors import MarError
 from mar_st.files import (
     finished_folder,
     last_checkpoint,
+    load_package,
     locked,
-    need_packages,
     read_record,
     sha256,
     write_json,
@@ -121,7 +121,7 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
     from mar_st.graded.grader import THRESHOLDS_FILE  # lazy: numpy
     from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
 
-    need_packages("accelerate", extra="train", purpose="Training")
+    load_package("accelerate", extra="train")
     pairs = read_graded(settings.data)
     training, held_back = _split(pairs, settings.seed)
     identity, out = _identity(pairs, settings), settings.out

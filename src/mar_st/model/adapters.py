@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from mar_st.files import need_packages
+from mar_st.files import load_package
 
 if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Transformer
@@ -40,7 +40,7 @@ def add_lora(transformer: Transformer, *, r: int = 32, alpha: int = 64, dropout:
     Raises:
         MarError: peft is not installed.
     """
-    need_packages("peft", extra="train", purpose="LoRA")
+    load_package("peft", extra="train")
     from peft import LoraConfig, TaskType  # lazy: peft
 
     model: Any = transformer.model
@@ -78,7 +78,7 @@ def merge_lora(transformer: Transformer) -> None:
     """
     if not has_adapter(transformer):
         return
-    need_packages("peft", extra="train", purpose="LoRA")
+    load_package("peft", extra="train")
     model: PreTrainedModel = transformer.model
     for name, layer in _adapted(model):
         if hasattr(layer, "unload_and_optionally_merge_module"):  # a module that was trained in full

@@ -18,8 +18,8 @@ from transformers.utils import logging
 from mar_st.data import Source, Triples, data_digest, locate, read_source, with_negatives
 from mar_st.errors import MarError
 from mar_st.files import (
+    load_package,
     locked,
-    need_packages,
     one_line,
     read_record,
     replace_folder,
@@ -140,8 +140,9 @@ def train(
 
 
 def _check_packages(recipe: Recipe, report_to: Sequence[str]) -> None:
-    lora = any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages)
-    need_packages("accelerate", *(["peft"] if lora else []), extra="train", purpose="Training")
+    load_package("accelerate", extra="train")
+    if any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages):
+        load_package("peft", extra="train")
     try:
         for callback in get_reporting_integration_callbacks(list(report_to)):  # type: ignore[no-untyped-call]
             callback()

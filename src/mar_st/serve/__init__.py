@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import need_packages
+from mar_st.files import load_package
 from mar_st.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ def create_app(*args: Any, **kwargs: Any) -> FastAPI:
     Raises:
         PackageError: A package is missing.
     """
-    _check_packages()
-    from mar_st.serve.app import create_app as create  # lazy: fastapi
-
-    return create(*args, **kwargs)
+    app: FastAPI = load_package("mar_st.serve.app", extra="serve").create_app(*args, **kwargs)
+    return app
 
 
 def run(settings: ServeSettings) -> None:
@@ -31,11 +29,4 @@ def run(settings: ServeSettings) -> None:
     SIGHUP or POST /admin/reload reopens the index without losing a request; SIGTERM finishes the accepted
     requests.
     """
-    _check_packages()
-    from mar_st.serve.launch import launch  # lazy: uvicorn
-
-    launch(settings)
-
-
-def _check_packages() -> None:
-    need_packages("fastapi", "uvicorn", "orjson", "prometheus_client", extra="serve", purpose="mar serve")
+    load_package("mar_st.serve.launch", extra="serve").launch(settings)

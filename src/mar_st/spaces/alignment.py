@@ -17,8 +17,8 @@ from mar_st.data import Source, read_texts
 from mar_st.errors import MarError
 from mar_st.files import (
     finished_folder,
+    load_package,
     locked,
-    need_packages,
     read_record,
     replace_folder,
     write_digests,
@@ -127,7 +127,7 @@ class _Run:
         self.rungs = parse_ladder(settings.ladder) if settings.ladder is not None else (own,)
         self.default = default_rung(self.rungs, settings.default_rung) if self.ladder else own
         if any(rung.trained for rung in self.rungs):
-            need_packages("accelerate", extra="train", purpose="Training")
+            load_package("accelerate", extra="train")
         self.tasks = measure.load_tasks(settings.evaluate)
         if settings.student is not None:
             check_source(settings.student, what="student")

@@ -128,5 +128,5 @@ def test_unusable_input_is_refused(base, tmp_path, monkeypatch):
     with locked(tmp_path / "new.work"), pytest.raises(MarError, match="Another process is writing"):
         train_grader(settings(pairs(), base, tmp_path / "new"))
     monkeypatch.setattr("mar_st.files.packages.find_spec", lambda name: None)
-    with pytest.raises(PackageError, match="Training needs the package accelerate"):
+    with pytest.raises(PackageError, match="accelerate"):
         train_grader(settings(pairs(), base, tmp_path / "new"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mar_st.files import need_packages
+from mar_st.files import load_package
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.kinds import Span, chosen, disjoint
 from medteb_mteb.curation.texts.terms import joined
@@ -41,7 +41,7 @@ def recognisers() -> tuple[Recogniser, ...]:
     Raises:
         PackageError: presidio-analyzer is not installed.
     """
-    need_packages("presidio_analyzer", extra="build", purpose="anonymising")
+    load_package("presidio_analyzer", extra="build")
     from medteb_mteb.curation.anonymize import (  # lazy: presidio_analyzer
         addresses,
         bare_names,
