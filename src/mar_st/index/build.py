@@ -85,6 +85,8 @@ def build_index(
     if str(out).startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import build_milvus  # lazy: pymilvus
 
+        if kind != "auto":
+            raise MarError(f"Milvus chooses the kind of index itself; got {kind!r}.")
         return build_milvus(folder, str(out), corpus=corpus, progress=progress)
     root = Path(out)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):

@@ -81,7 +81,8 @@ class Engine:
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
         self._queues: list[Batcher[Any, Any]] = [self._small, self._large]
         if searcher.reranker is not None:
-            self._pairs: Batcher[Any, Any] = Batcher(searcher.reranker.score, max_queue=MAX_QUEUE)
+            score: Any = searcher.reranker.score
+            self._pairs: Batcher[Any, Any] = Batcher(score, max_queue=MAX_QUEUE)
             self._queues.append(self._pairs)
         if self.encoder is not None:
             observe = metrics.observer("encode")
