@@ -109,8 +109,8 @@ def test_another_model_setting_or_corpus_is_refused(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:
     out = tmp_path / "whole"
-    with pytest.raises(MarError, match=r"precision: was float32, now int8; max_length: was None, now 8"):
-        encode(model, corpus, out, EncodeSettings(precision="int8", max_length=8))
+    with pytest.raises(MarError, match=r"precision: was float32, now float16; max_length: was None, now 8"):
+        encode(model, corpus, out, EncodeSettings(precision="float16", max_length=8))
     other = tmp_path / "other"
     MAR.from_pretrained(model, device="cpu").save_pretrained(str(other))
     path = next(other.glob("document_0*/config.json"))
