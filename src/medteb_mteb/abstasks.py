@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mteb.abstasks.abstask import AbsTask
@@ -24,7 +24,7 @@ from pydantic import PrivateAttr
 from mar_st.errors import MarError
 from mar_st.files import one_line
 from medteb_mteb.editions import DATA_VARIABLE, STATISTICS
-from medteb_mteb.measures import Judged, means, score_queries, without_disputed
+from medteb_mteb.measures import HOLES, Judged, means, score_queries, without_disputed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -226,8 +226,6 @@ class JudgedRetrieval(AbsTaskRetrieval):
     """
 
     judged: Judged = Judged()
-    #: Scores beside the main one in the results of a task whose judged negatives are known.
-    JUDGED_SCORES: ClassVar[tuple[str, ...]] = ("judged_at_10", "bpref", "condensed_ndcg_at_10")
 
     def task_specific_scores(
         self,
@@ -242,7 +240,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
         if not self.judged.known:
             return mteb_scores
         own = means(score_queries(qrels, self.judged, results).values())
-        values = zip(self.JUDGED_SCORES, (own.judged, own.bpref, own.condensed), strict=True)
+        values = zip(HOLES, (own.judged, own.condensed, own.bpref), strict=True)
         return mteb_scores | {name: value for name, value in values if value is not None}
 
     def _evaluate_subset(self, model: Any, data_split: Any, **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CUTOFF",
     "ENOUGH_JUDGED",
+    "HOLES",
     "Judged",
     "QueryScores",
     "means",
@@ -30,6 +31,9 @@ __all__ = [
 CUTOFF = 10
 #: Share of judged documents below which a comparison by nDCG misleads.
 ENOUGH_JUDGED = 0.8
+#: Scores beside the main one of a retrieval task whose judged negatives are known: names in mteb's results,
+#: and in tables.
+HOLES = {"judged_at_10": "judged@10", "condensed_ndcg_at_10": "condensed nDCG@10", "bpref": "bpref"}
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,12 @@ class Judged:
     Attributes:
         negatives: Query id -> ids of the documents judged irrelevant.
         disputed: Query id -> ids of the documents that the judges disagree on; neither positive nor negative.
-        sources: Names of the files that the judgements come from.
         contradictions: Pairs that are positive in one file and negative in the other; the qrels count.
         dangling: Pairs of these files whose query or document does not exist.
     """
 
     negatives: Mapping[str, frozenset[str]] = field(default_factory=dict)
     disputed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
     contradictions: int = 0
     dangling: int = 0
 

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import MutableMapping
+from collections import ChainMap
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,7 @@ from medteb_mteb import _autoload
 from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, packaged_root
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import ModelMeta
@@ -150,7 +150,7 @@ def _register_all() -> None:
     for theirs, ours in REPLACED.items():
         _replace_task(theirs, ours)
     models.update({meta.name: meta for meta in metas})
-    lookup.MODEL_REGISTRY = _Models(models, ALIASES)
+    lookup.MODEL_REGISTRY = _Models(models)
     _keep_off_the_hub(ALIASES)
     _keep_editions_apart()
     _hold_back_private_results()
@@ -225,40 +225,29 @@ def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
     module.TASK_LIST = tuple(ours if task is theirs else task for task in module.TASK_LIST)
 
 
-class _Models(MutableMapping[str, "ModelMeta"]):
+class _Models(ChainMap[str, "ModelMeta"]):
     """mteb's models as `get_model_meta` sees them: aliases and folders resolve, but are never listed.
 
     mteb's own table of renamed models would do for aliases, were it not for its "has been renamed" warning.
     """
 
-    def __init__(self, models: dict[str, ModelMeta], aliases: Mapping[str, str]) -> None:
-        self.models, self.aliases = models, aliases
-
-    def __getitem__(self, name: str) -> ModelMeta:
+    def __missing__(self, name: str) -> ModelMeta:
         from medteb_mteb.models.local import folder_meta, model_folder  # lazy: mteb
+        from medteb_mteb.models.metas import ALIASES  # lazy: mteb
 
-        full = name if name in self.models else self.aliases.get(name, name)
-        folder = None if full in self.models else model_folder(full)
-        return self.models[full] if folder is None else folder_meta(folder)
+        if name in ALIASES:
+            return self[ALIASES[name]]
+        if (folder := model_folder(name)) is None:
+            raise KeyError(name)
+        return folder_meta(folder)
 
     def __contains__(self, name: object) -> bool:
         from medteb_mteb.models.local import model_folder  # lazy: mteb
+        from medteb_mteb.models.metas import ALIASES  # lazy: mteb
 
         # Does not build a folder's metadata, which would read its weights.
-        known = name in self.models or name in self.aliases
+        known = super().__contains__(name) or name in ALIASES
         return known or (isinstance(name, str) and model_folder(name) is not None)
-
-    def __setitem__(self, name: str, meta: ModelMeta) -> None:
-        self.models[name] = meta
-
-    def __delitem__(self, name: str) -> None:
-        del self.models[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.models)
-
-    def __len__(self) -> int:
-        return len(self.models)
 
 
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:

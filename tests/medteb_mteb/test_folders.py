@@ -73,17 +73,6 @@ def test_the_content_is_that_of_the_files(make_folder):
     assert sorted({row["label"] for row in records["test"]}) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("labels", [["10", "9", "-1"], [10, 9, -1], ["b", "a10", "a9"]])
-def test_labels_are_ranked_as_numbers_only_if_all_are_whole_numbers(make_folder, labels):
-    folder = make_folder("Classification")
-    rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(labels)]
-    for split in ("train", "test"):
-        write_rows(folder / f"{split}.jsonl", rows)
-    expected = [1, 0, 2][::-1] if labels[0] == "b" else [2, 1, 0]
-    expected = [2, 0, 1] if labels[0] == "b" else expected
-    assert [row["label"] for row in read_folder(folder).records["test"]] == expected
-
-
 @pytest.mark.parametrize(
     ("kind", "file", "text", "expected"),
     [
@@ -247,7 +236,6 @@ def test_judged_pairs_are_negatives_or_disputed(make_folder):
     assert judged.negatives == {"q1": {"d2", "d3"}, "q2": {"d5"}}
     assert judged.disputed == {"q1": {"d5"}}  # d2 was decided
     assert (judged.contradictions, judged.dangling) == (1, 1)
-    assert judged.sources == ("labels.tsv", "grades.tsv", "disputed.tsv")
 
 
 def test_settings_of_the_card_reach_the_metadata(make_folder):

@@ -83,7 +83,7 @@ def write(settings: WriteSettings) -> dict[str, Any]:
     folder = settings.folder
     # The extra fields of an earlier manifest are kept; its files are expected to have changed.
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
-    content = read_folder(folder, check_manifest=False, card_first=True)
+    content = read_folder(folder, pinned=False)
     card = content.layout.settings
     pinned = {key: value for key in PINNED_SETTINGS if (value := getattr(card, key)) not in (None, False)}
     counts = {split: len(rows) for split, rows in content.records.items()}

@@ -22,6 +22,7 @@ from mar_st.errors import MarError
 from mar_st.options import Settings, Switch, say, shown
 from medteb_mteb.folders.content import TaskFolder, read_folder
 from medteb_mteb.folders.layout import is_nano
+from medteb_mteb.measures import HOLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,24 +133,15 @@ def _model(name: str) -> ModelMeta:
 
 
 def _averages(settings: RunSettings) -> dict[str, Sequence[Sequence[str]]]:
-    """Return the averages that the benchmarks' papers report, named by benchmark if there are several.
-
-    The tasks that mteb makes of several others are averages, too: mteb defines their score as the mean.
-    """
+    """Return the averages that the benchmarks' papers report, named by benchmark if there are several."""
     import mteb  # lazy: mteb
 
-    benchmarks = [mteb.get_benchmark(name) for name in settings.benchmarks]
-    tasks = chain(map(mteb.get_task, settings.tasks), *(benchmark.tasks for benchmark in benchmarks))
-    all_averages: dict[str, Sequence[Sequence[str]]] = {
-        task.metadata.name: [[part.metadata.name for part in _parts(task)]]
-        for task in tasks
-        if task.is_aggregate
-    }
-    for name, benchmark in zip(settings.benchmarks, benchmarks, strict=True):
+    averages: dict[str, Sequence[Sequence[str]]] = {}
+    for name in settings.benchmarks:
         prefix = f"{name}, " if len(settings.benchmarks) > 1 else ""
-        averages = getattr(benchmark, "averages", {})
-        all_averages |= {f"{prefix}{one}": groups for one, groups in averages.items()}
-    return all_averages
+        of_paper = getattr(mteb.get_benchmark(name), "averages", {})
+        averages |= {f"{prefix}{one}": groups for one, groups in of_paper.items()}
+    return averages
 
 
 def _tasks(
@@ -170,8 +162,8 @@ def _tasks(
 
     for folder_task in tasks_from_folders(folders):
         folder_task.load_data()  # reports problems of a Nano set before any model is loaded
+        _register(folder_task)
         tasks[folder_task.metadata.name] = folder_task
-    _register(tasks.values())
     try:
         add(map(mteb.get_task, settings.tasks))
         requested = frozenset(tasks)
@@ -186,24 +178,18 @@ def _parts(task: AbsTask) -> Sequence[AbsTask]:
     return cast("AbsTaskAggregate", task).tasks if task.is_aggregate else [task]
 
 
-def _register(tasks: Iterable[Any]) -> None:
-    """Make folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
+def _register(task: Any) -> None:
+    """Make a folder's task known to mteb by name, which it needs to honour prompts keyed by task name."""
     import mteb  # lazy: mteb
 
     from medteb_mteb import register_tasks  # lazy: mteb
 
-    for task in tasks:
-        name = task.metadata.name
-        try:
-            known = mteb.get_task(name)
-        except KeyError:
-            register_tasks([task])
-            continue
-        if not type(known).__module__.startswith("medteb_mteb."):
-            raise MarError(
-                f"{task.folder}: {name!r} is the name of one of mteb's own tasks; rename the folder, or "
-                "give it a name in its README header: `medteb: {name: ...}`."
-            )
+    try:
+        ours = type(mteb.get_task(task.metadata.name)).__module__.startswith("medteb_mteb.")
+    except KeyError:
+        ours = False
+    if not ours:
+        register_tasks([task])
 
 
 def _labels(metas: Sequence[ModelMeta]) -> list[str]:
@@ -379,7 +365,7 @@ class _Runner:
 
     def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
         from medteb_mteb.report.scores import load_items  # lazy: scipy
-        from medteb_mteb.report.table import HOLES, ScoreEntry  # lazy: scipy
+        from medteb_mteb.report.table import ScoreEntry  # lazy: scipy
 
         score, holes = result.get_score(), None
         sample, note = load_items(self._path("items", task), score)

@@ -53,8 +53,8 @@ _COLUMNS: dict[TaskType, tuple[str, ...]] = {
     "Classification": ("text", "label"),
     "Clustering": ("sentences", "labels"),
 }
-#: Positive and negative grades of the judges.
-_POSITIVE_LETTERS, _NEGATIVE_LETTERS = "SA", "BCD"
+#: The judges' grades: positive or negative.
+_LETTERS = {**dict.fromkeys("SA", 1.0), **dict.fromkeys("BCD", 0.0)}
 
 
 @dataclass(frozen=True)
@@ -95,21 +95,18 @@ class TaskFolder:
     records: dict[str, Records]
 
 
-def read_folder(
-    path: Path | str, split: str = "test", *, check_manifest: bool = True, card_first: bool = False
-) -> TaskFolder:
+def read_folder(path: Path | str, split: str = "test", *, pinned: bool = True) -> TaskFolder:
     """Check a folder in the Hub layout and read it, straight from its files.
 
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
-        card_first: Whether the card's settings replace the manifest's; see `inspect_folder`.
+        pinned: Whether the manifest counts; see `inspect_folder`.
 
     Raises:
         FolderError: With the problems found, each with file and line.
     """
-    layout = inspect_folder(path, split, check_manifest=check_manifest, card_first=card_first)
+    layout = inspect_folder(path, split, pinned=pinned)
     problems = Problems(layout.path)
     kind = detect_type(layout)
     if "corpus" in layout.tables:
@@ -239,12 +236,10 @@ def _texts(files: list[Path], problems: Problems) -> Texts:
 
 def _qrels(files: list[Path], problems: Problems, queries: Texts, corpus: Texts) -> Qrels:
     qrels: Qrels = {}
-    for place, values in table_rows(files, problems, _QRELS_COLUMNS):
-        query, document, score = (
-            as_id(values["query-id"]),
-            as_id(values["corpus-id"]),
-            as_grade(values["score"]),
-        )
+    for place, values in table_rows(files, problems, _QRELS_COLUMNS[:2]):
+        query, document = as_id(values["query-id"]), as_id(values["corpus-id"])
+        given = values.get("score", 1 if len(values) == 2 else None)  # two columns list positives
+        score = as_grade(given)
         if query is None or document is None:
             problems.add(place, "id", "query-id and corpus-id must be non-empty text")
             continue
@@ -253,7 +248,7 @@ def _qrels(files: list[Path], problems: Problems, queries: Texts, corpus: Texts)
         if document not in corpus:
             problems.add(place, "document", f"corpus-id {document!r} is not in the corpus")
         if score is None:
-            message = f"score must be a whole number, got {_short(values['score'])}"
+            message = f"score must be a whole number, got {_short(given)}"
             problems.add(place, "score", message)
         elif document in qrels.get(query, {}):
             problems.add(place, "duplicate", f"({query!r}, {document!r}) is judged twice")
@@ -301,12 +296,9 @@ def _judged(files: list[Path], problems: Problems, qrels: Qrels, queries: Texts,
     """
     negatives = {q: {d for d, score in row.items() if score == 0} for q, row in qrels.items()}
     disputed: dict[str, set[str]] = {}
-    sources = ["qrels"] if any(negatives.values()) else []
     contradictions = dangling = 0
     for file in files:
-        used = False
         for query, document, positive in _pairs(file, problems):
-            used = True
             if query not in queries or document not in corpus:
                 dangling += 1
             elif query not in qrels:  # of another split
@@ -317,11 +309,10 @@ def _judged(files: list[Path], problems: Problems, qrels: Qrels, queries: Texts,
                 contradictions += 1
             elif not positive:
                 negatives[query].add(document)
-        sources += [file.name] if used else []
     for query, documents in disputed.items():
         # A pair with a label is decided, even if an older list calls it disputed.
         documents -= negatives[query] | {d for d, score in qrels[query].items() if score > 0}
-    return Judged(_frozen(negatives), _frozen(disputed), tuple(sources), contradictions, dangling)
+    return Judged(_frozen(negatives), _frozen(disputed), contradictions, dangling)
 
 
 def _frozen(sets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
@@ -334,18 +325,11 @@ def _pairs(file: Path, problems: Problems) -> Iterator[tuple[str, str, bool]]:
     for place, values in table_rows([file], problems, may_be_empty=True):
         query, document = as_id(values["query-id"]), as_id(values["corpus-id"])
         value = values.get(column)
-        letters = _POSITIVE_LETTERS + _NEGATIVE_LETTERS
-        score = as_number(value) if column == "score" else 0.0
-        known = value in tuple(letters) if column == "grade" else score is not None
-        if query is None or document is None or not known:
-            wanted = {
-                "grade": f", and a grade among {', '.join(letters)}",
-                "score": ", and a number as score",
-            }
+        score = _LETTERS.get(str(value)) if column == "grade" else as_number(value) if column else 0.0
+        if query is None or document is None or score is None:
+            wanted = {"grade": f", and a grade among {', '.join(_LETTERS)}", "score": ", and a number"}
             problems.add(place, "pair", f"expected two ids{wanted.get(column, '')}")
-        elif column == "grade":
-            yield query, document, str(value) in _POSITIVE_LETTERS
-        elif score is not None and score >= 0:
+        elif score >= 0:
             yield query, document, score > 0
 
 
@@ -378,7 +362,7 @@ def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], p
     rows, place = records[layout.split], str(layout.tables["rows"][0])
     column = _COLUMNS[kind][-1]
     if kind == "Classification":
-        known = _sorted_labels({row[column] for row in records["train"]})
+        known = sorted({row[column] for row in records["train"]})
         rank = {label: number for number, label in enumerate(known)}
         if unseen := sorted({row[column] for row in rows} - set(known)):
             problems.add(place, "unseen", f"label {_short(unseen[0])} does not occur in the train split")
@@ -388,12 +372,6 @@ def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], p
             row[column] = rank.get(row[column])
     elif len({row[column] for row in rows}) < 2:
         problems.add(place, "constant", f"at least two values of {column} must occur")
-
-
-def _sorted_labels(labels: set[str]) -> list[str]:
-    """Return labels in the order of their numbers if all are whole numbers, else of their text."""
-    numbers = [label for label in labels if label.removeprefix("-").isdecimal()]
-    return sorted(labels, key=int if len(numbers) == len(labels) else None)
 
 
 def _text(values: Mapping[str, Any], column: str) -> str:

@@ -202,17 +202,14 @@ class Layout:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def inspect_folder(
-    path: Path | str, split: str = "test", *, check_manifest: bool = True, card_first: bool = False
-) -> Layout:
+def inspect_folder(path: Path | str, split: str = "test", *, pinned: bool = True) -> Layout:
     """Find the tables of a folder; with a manifest, verify every file against it.
 
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
-        card_first: Whether the card's settings replace the manifest's, to write a new manifest; otherwise
-            the two must agree.
+        pinned: Whether files and settings must agree with the manifest; False, e.g., to write a new one: then
+            the card's settings count.
 
     Raises:
         FolderError: The folder, a table or a declaration is missing or malformed.
@@ -224,31 +221,29 @@ def inspect_folder(
     if (folder / MANIFEST_NAME).exists():
         try:
             edition = load_edition(folder)
-            if check_manifest:
+            if pinned:
                 verify(edition)
         except EditionError as error:
             raise FolderError(folder, [str(error)]) from None
     header = card_header(folder)
-    settings = _settings(folder, header, edition, card_first)
+    settings = _settings(folder, header, edition, pinned)
     licence = edition.licence if edition else header.get("license")
     languages = [str(code) for code in _codes(header.get("language"))]
     tables = _tables(folder, header, split)
     return Layout(folder, split, tables, settings, languages, str(licence) if licence else None, edition)
 
 
-def _settings(
-    folder: Path, header: dict[str, Any], edition: Edition | None, card_first: bool
-) -> FolderSettings:
+def _settings(folder: Path, header: dict[str, Any], edition: Edition | None, pinned: bool) -> FolderSettings:
     declared = header.get("medteb") or {}
     if not isinstance(declared, dict):
         raise FolderError(folder, ["README.md: 'medteb' must be a mapping"])
     if edition is not None:
-        pinned = {key: edition.extra[key] for key in FolderSettings.model_fields if key in edition.extra}
-        for key in () if card_first else PINNED_SETTINGS:
-            if key in declared and declared[key] != pinned.get(key):
-                message = f"{key} is {declared[key]!r}, but {MANIFEST_NAME} says {pinned.get(key)!r}"
+        stated = {key: edition.extra[key] for key in FolderSettings.model_fields if key in edition.extra}
+        for key in PINNED_SETTINGS if pinned else ():
+            if key in declared and declared[key] != stated.get(key):
+                message = f"{key} is {declared[key]!r}, but {MANIFEST_NAME} says {stated.get(key)!r}"
                 raise FolderError(folder, [f"README.md: {message}"])
-        declared = {**pinned, **declared} if card_first else {**declared, **pinned}
+        declared = {**declared, **stated} if pinned else {**stated, **declared}
     try:
         return FolderSettings.model_validate({key: one for key, one in declared.items() if one is not None})
     except ValidationError as error:

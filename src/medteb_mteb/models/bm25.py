@@ -18,7 +18,7 @@ from mar_st.text.bm25 import BM25Index
 from mar_st.text.words import character_bigrams, segmenter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.models import ModelMeta
@@ -135,7 +135,7 @@ class BM25Model:
             raise RuntimeError("BM25 has no corpus to search; call index() first.")
         positions = {document: place for place, document in enumerate(self._ids)} if top_ranked else {}
         results: RetrievalOutputType = {}
-        for query, text in zip(queries["id"], _query_texts(queries), strict=True):
+        for query, text in zip(queries["id"], queries["text"], strict=True):
             scores = self.scores(text)
             if top_ranked is not None and query in top_ranked:
                 chosen = np.array([positions[document] for document in top_ranked[query]], dtype=np.int64)
@@ -179,20 +179,3 @@ class BM25Model:
     def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Array:
         """Cosine between corresponding rows."""
         return pairwise_cos_sim(embeddings1, embeddings2)
-
-
-def _query_texts(queries: QueryDatasetType) -> Sequence[str]:
-    texts = [_flat(text) for text in queries["text"]]
-    if "instruction" in queries.column_names:
-        return [
-            f"{text} {extra}" if extra else text
-            for text, extra in zip(texts, queries["instruction"], strict=True)
-        ]
-    return texts
-
-
-def _flat(query: Any) -> str:
-    """Return a query's text; a conversation is the text of its turns."""
-    if isinstance(query, str):
-        return query
-    return " ".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in query)

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import math
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 
 from mar_st.errors import MarError
 from mar_st.files import one_line, read_record
-from mar_st.model.dtypes import use_native_dtype
 from medteb_mteb.folders.layout import FolderError, card_header
 from medteb_mteb.tasks.tables import licence_for_mteb
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCAL",
     "LocalModelMeta",
-    "ModelError",
     "describe_folder",
     "folder_meta",
     "folder_name",
@@ -49,10 +46,6 @@ _EMBEDDING_WEIGHTS = (
 )  # fmt: skip
 
 
-class ModelError(MarError):
-    """A requested model does not exist, cannot be fetched, or its folder cannot be used."""
-
-
 class LocalModelMeta(ModelMeta):
     """Metadata of a model whose name must not be looked up on, or sent to, the Hub."""
 
@@ -68,7 +61,7 @@ class LocalModelMeta(ModelMeta):
     def push_eval_results(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse to push: the name belongs to no Hub repository."""
         del args, kwargs
-        raise ModelError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
+        raise MarError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
 
 
 def local_meta(**fields: Any) -> LocalModelMeta:
@@ -111,7 +104,7 @@ def resolve_model(name: str) -> ModelMeta:
         name: A name that mteb knows or can fetch from the Hub, an alias of ours, or a folder.
 
     Raises:
-        ModelError: There is no such model, or the folder is unusable.
+        MarError: There is no such model, or the folder is unusable.
     """
     import mteb  # lazy: mteb
 
@@ -125,11 +118,11 @@ def resolve_model(name: str) -> ModelMeta:
     except KeyError as error:
         # mteb asks the Hub for what it does not know; a name without an organisation cannot be there.
         if "/" not in name or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-            raise ModelError(f"model {name}: {error.args[0]}") from None
+            raise MarError(f"model {name}: {error.args[0]}") from None
     try:
         return mteb.get_model_meta(name, fetch_from_hf=True)
     except Exception as error:  # the Hub client raises a dozen types
-        raise ModelError(
+        raise MarError(
             f"model {name}: not known to mteb, not a folder, and not found on the Hub "
             f"({one_line(error, 200)})"
         ) from None
@@ -139,10 +132,10 @@ def folder_meta(folder: Path) -> LocalModelMeta:
     """Return a folder's model metadata: named by `folder_name`, with a digest of its files as revision.
 
     Raises:
-        ModelError: There is no folder, or it holds no model, no weights, or only pickled ones.
+        MarError: There is no folder, or it holds no model, no weights, or only pickled ones.
     """
     if not folder.is_dir():
-        raise ModelError(f"model {folder}: no such folder")
+        raise MarError(f"model {folder}: no such folder")
     folder = folder.resolve()
     _check(folder)
     known = describe_folder(folder)
@@ -150,76 +143,63 @@ def folder_meta(folder: Path) -> LocalModelMeta:
         loader=functools.partial(_load, folder=folder),
         name=folder_name(folder),
         framework=["Sentence Transformers", "PyTorch"],
-        model_type=["router"] if _is_router(folder) else ["dense"],
+        model_type=["router"] if _query_folder(folder) else ["dense"],
         **known,
     )
 
 
 def _check(folder: Path) -> None:
     if not any((folder / file).is_file() for file in _CONFIG_FILES):
-        raise ModelError(
-            f"model {folder}: holds neither modules.json (sentence-transformers) nor config.json"
-        )
+        raise MarError(f"model {folder}: holds neither modules.json (sentence-transformers) nor config.json")
     # A model of modules without weights, such as a static one, may have none.
     if not any(folder.rglob("*.safetensors")):
         if any(path.suffix in _PICKLE_SUFFIXES for path in folder.rglob("*")):
-            raise ModelError(
+            raise MarError(
                 f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
             )
         if not (folder / "modules.json").is_file():
-            raise ModelError(f"model {folder}: a configuration without weights")
+            raise MarError(f"model {folder}: a configuration without weights")
     kind = _object(folder / "config_sentence_transformers.json").get("model_type")
     if kind not in (None, "SentenceTransformer"):
-        raise ModelError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
+        raise MarError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
 
 
-def _load(
-    name: str, revision: str | None = None, *, folder: Path, device: str | None = None, **kwargs: Any
-) -> Any:
-    """Load a model folder: a Router with query and document routes as MAR, any other unchanged."""
+def _load(name: str, revision: str | None = None, *, folder: Path, **kwargs: Any) -> Any:
     del name, revision
-    from mteb.models import SentenceTransformerEncoderWrapper  # lazy: mteb
-
-    from mar_st.model.opening import PlainModel  # lazy: sentence_transformers
-
-    if _is_router(folder):
-        return load_folder(folder, device=device, **kwargs)
-    kwargs["truncate_dim"] = kwargs.pop("embed_dim", None)
-    model = PlainModel(str(folder), device=device, local_files_only=True, **kwargs)
-    use_native_dtype(model, kwargs.get("model_kwargs"))
-    return SentenceTransformerEncoderWrapper(model)
+    return load_folder(folder, **kwargs)
 
 
 def load_folder(
-    folder: Path, *, device: str | None = None, embed_dim: int | None = None, **kwargs: Any
+    folder: Path | str, *, device: str | None = None, embed_dim: int | None = None, **kwargs: Any
 ) -> Any:
-    """Load a MAR as an mteb encoder; half precision becomes float32 on a CPU without instructions for it.
+    """Load a model folder as an mteb encoder: one with query and document routes as MAR, any other unchanged.
 
     Args:
-        folder: The model's folder.
+        folder: The model's folder, or the name of a model of this project.
         device: Torch device; default the best one available.
         embed_dim: Number of dimensions of the vectors, if fewer than the model's.
-        **kwargs: Arguments of `MAR.from_pretrained`.
+        **kwargs: Arguments of `open_model`.
     """
+    from mteb.models import SentenceTransformerEncoderWrapper  # lazy: mteb
+
     from mar_st import MAR  # lazy: torch
+    from mar_st.model.opening import open_model  # lazy: torch
     from medteb_mteb.models.encoders import MAREncoder  # lazy: mteb
 
-    model = MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **kwargs)
-    use_native_dtype(model, kwargs.get("model_kwargs"))
-    return MAREncoder(model)
+    model = open_model(folder, device=device, truncate_dim=embed_dim, **kwargs)
+    return MAREncoder(model) if isinstance(model, MAR) else SentenceTransformerEncoderWrapper(model)
 
 
 def describe_folder(folder: Path) -> dict[str, Any]:
     """Describe a saved model without loading it, in the fields of `ModelMeta`; None where it says nothing.
 
-    Counts come from the headers of the weight files; licence, languages, release date and training code from
-    the header of the card.
+    Counts come from the headers of the weight files, the licence from the header of the card.
     """
     shapes = dict(_shapes(folder))
     embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]
     parameters = sum(map(math.prod, shapes.values())) or None
     similarity = _object(folder / "config_sentence_transformers.json").get("similarity_fn_name")
-    query = _route_folder(folder, "query")
+    query = _query_folder(folder)
     width = _object(query / "config.json").get("hidden_size") if query else None
     stated = [
         _object(path).get(key)
@@ -234,8 +214,6 @@ def describe_folder(folder: Path) -> dict[str, Any]:
         header = card_header(folder)
     except FolderError:
         header = {}
-    languages, released = header.get("language"), str(header.get("release_date"))
-    codes = languages if isinstance(languages, list) else [languages]
     return {
         "revision": folder_revision(folder),
         "n_parameters": parameters,
@@ -245,13 +223,7 @@ def describe_folder(folder: Path) -> dict[str, Any]:
         "max_tokens": min(lengths, default=None),
         "similarity_fn_name": similarity if similarity in ("cosine", "dot") else None,
         "license": licence_for_mteb(str(header["license"])) if header.get("license") else None,
-        "languages": [_LANGUAGES[code] for code in codes if code in _LANGUAGES] or None,
-        "release_date": released if re.fullmatch(r"\d{4}-\d{2}-\d{2}", released) else None,
-        "public_training_code": str(header["training_code"]) if header.get("training_code") else None,
     }
-
-
-_LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
 
 
 def folder_revision(folder: Path) -> str:
@@ -302,18 +274,15 @@ def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
             continue
 
 
-def _route_folder(folder: Path, route: str) -> Path | None:
+def _query_folder(folder: Path) -> Path | None:
+    """Return the folder of the first module of a router's query route."""
     # A MAR has a second router, after the encoders, in a separate folder.
     for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
         structure = _object(path).get("structure")
-        first = structure.get(route) if isinstance(structure, dict) else None
+        first = structure.get("query") if isinstance(structure, dict) else None
         if isinstance(first, list) and first:
             return path.parent / str(first[0])
     return None
-
-
-def _is_router(folder: Path) -> bool:
-    return all(_route_folder(folder, route) is not None for route in ("query", "document"))
 
 
 def _object(path: Path) -> dict[str, Any]:

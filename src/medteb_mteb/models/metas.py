@@ -20,7 +20,6 @@ from mar_st.model.names import (
     PUBLISHED_MODELS,
     home,
     installed_folder,
-    model_folder,
     packaged_folder,
     trained_folder,
 )
@@ -28,7 +27,6 @@ from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import MAX_TOKENS, MAREncoder, load_medte
 from medteb_mteb.models.local import (
     LocalModelMeta,
-    ModelError,
     describe_folder,
     load_folder,
     local_meta,
@@ -58,22 +56,7 @@ _MEDQUAD_TASKS = ("MedicalQARetrieval", "MedQuADLiveQARetrieval", "retrieval_med
 _MEDTE_TASKS = (name for name, task in english_tasks().items() if task.source not in ("Wikipedia", "PMC"))
 
 
-def load_local(name: str, revision: str | None = None, **kwargs: Any) -> MAREncoder:
-    """Load the packaged model, one from a separate package, or one trained here under its name.
-
-    Raises:
-        ModelError: The model is not on this machine.
-    """
-    del revision
-    try:
-        folder: Any = model_folder(name)
-    except MarError as error:
-        raise ModelError(str(error)) from error
-    encoder: MAREncoder = load_folder(folder, **kwargs)
-    return encoder
-
-
-def load_large(
+def load_mar(
     name: str,
     revision: str | None = None,
     *,
@@ -81,20 +64,20 @@ def load_large(
     embed_dim: int | None = None,
     **kwargs: Any,
 ) -> MAREncoder:
-    """Load a model trained here, `$MAR_HOME/<name>`, or else assemble the authors' published weights.
+    """Load a model that is packaged, installed or trained here, or assemble the authors' published weights.
 
     A downloaded copy of the published weights may be at `$MAR_HOME/CARE-0.3B-4B` (or `-8B`).
 
     Raises:
-        ModelError: There is neither; the message names both ways to get the model.
+        MarError: There is neither; the message names the ways to get the model.
     """
-    from mar_st.model.published import assemble  # lazy: torch
-
     del revision
     short = name.split("/")[1]
-    if folder := trained_folder(short):
-        encoder: MAREncoder = load_folder(folder, device=device, embed_dim=embed_dim, **kwargs)
+    if short not in PUBLISHED_MODELS or trained_folder(short):
+        encoder: MAREncoder = load_folder(name, device=device, embed_dim=embed_dim, **kwargs)
         return encoder
+    from mar_st.model.published import assemble  # lazy: torch
+
     repository, root = PUBLISHED_MODELS[short], home()
     copy = root / repository.split("/")[1] if root else None
     source = str(copy) if copy is not None and copy.is_dir() else repository
@@ -108,7 +91,7 @@ def load_large(
         model = assemble(source, device=device, **kwargs)
         use_native_dtype(model, kwargs)
     except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it
-        raise ModelError(
+        raise MarError(
             f"{name} is not available. Either train it (`mar train {short}`) and put the folder at "
             f"${HOME_VARIABLE}/{short}, or let the published weights {repository} ({PUBLISHED_LICENCE}) be "
             f"fetched from the Hub; a copy of them may be at ${HOME_VARIABLE}/{repository.split('/')[1]}. "
@@ -131,7 +114,7 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
     known = describe_folder(folder) if folder is not None and folder.is_dir() else {}
     content = {
         "name": f"medteb/{name}",
-        "loader": load_local,
+        "loader": load_mar,
         "revision": "not-installed",
         "languages": ["zho-Hans"],
         "memory_usage_mb": mebibytes(fields.get("n_parameters")),
@@ -179,7 +162,6 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
     return _mar_meta(
         name,
         trained,
-        loader=load_large,
         revision="main",
         n_parameters=query_parameters + document_parameters,
         n_embedding_parameters=query_embeddings + document_embeddings,

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.measures import ENOUGH_JUDGED
+from medteb_mteb.measures import ENOUGH_JUDGED, HOLES
 from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
 from medteb_mteb.report.page import markdown_table, text_table
 
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
     from medteb_mteb.report.intervals import Comparison, Interval, Sample
 
-__all__ = ["HOLES", "ResultTable", "ScoreEntry"]
+__all__ = ["ResultTable", "ScoreEntry"]
 
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
-
-#: Measures of `medteb_mteb.measures`, by mteb's names; the columns beside a retrieval score.
-HOLES = {"judged_at_10": "judged@10", "condensed_ndcg_at_10": "condensed nDCG@10", "bpref": "bpref"}
 
 
 @dataclass(frozen=True)

@@ -13,40 +13,35 @@ figures in `nano.json` are those of the task cards of github.com/hakari-bench/ha
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import mteb
-from datasets import Dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
-from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.text.values import as_id, as_number, as_text
 from medteb_mteb.abstasks import LocalTask, copy_of
-from medteb_mteb.editions import sha256_of
+from medteb_mteb.folders.content import TaskFolder, collect_retrieval
 from medteb_mteb.folders.layout import (
     BM25,
     HYBRID,
     FolderError,
+    FolderSettings,
+    Layout,
     Problems,
     config_files,
     config_names,
     is_nano,
     splits_of,
 )
-from medteb_mteb.folders.tasks import task_from_folder
+from medteb_mteb.folders.tasks import load_into, task_from_folder
 from medteb_mteb.measures import ranked
 from medteb_mteb.tasks.public import UNPINNED
 from medteb_mteb.tasks.tables import make_task, metadata, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from mar_st.data import Row
-    from medteb_mteb.folders.content import TaskFolder
     from medteb_mteb.folders.tasks import FolderTask
 
 __all__ = [
@@ -54,142 +49,17 @@ __all__ = [
     "HYBRID",
     "HYBRID_SIZE",
     "NANO_TASKS",
-    "NanoData",
     "NanoTask",
-    "check_split",
     "nano_scores",
     "nano_tasks_from_folder",
-    "read_split",
     "tasks_from_folders",
 ]
 
-T = TypeVar("T")
 TABLES = ("corpus", "queries", "qrels")
 #: Name of the published dense candidate list, and the length of a hybrid list before its safeguard.
 DENSE = "harrier_oss_v1_270m"
 HYBRID_SIZE = 100
 REFERENCE = "https://arxiv.org/abs/2606.22778"
-
-
-@dataclass(frozen=True)
-class NanoData:
-    """One split.
-
-    Attributes:
-        split: Name of the split.
-        corpus: Texts of the documents by id, in file order.
-        queries: Texts of the queries by id, in file order.
-        qrels: Positive documents by query, in file order.
-        lists: Candidate lists by name: documents by query, best first.
-    """
-
-    split: str
-    corpus: Mapping[str, str]
-    queries: Mapping[str, str]
-    qrels: Mapping[str, Sequence[str]]
-    lists: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-
-
-def read_split(source: Path | str, split: str, lists: Iterable[str], revision: str = "") -> NanoData:
-    """Read one split of a folder or of the Hub and check it.
-
-    Args:
-        source: The folder, or a Hub name with its `revision`.
-        split: The split.
-        lists: Candidate lists to read.
-        revision: Revision on the Hub; empty for a folder.
-
-    Raises:
-        MarError: A table is missing, a row is unusable, or the split violates the rules of `check_split`.
-    """
-    folder = Path(source)
-
-    def table(name: str, make: Callable[[Row], tuple[str, T]]) -> list[tuple[str, T]]:
-        files: list[Path] | list[str] = config_files(folder, name, split)
-        if revision:
-            files = [f"hub:{source}@{revision}:{name}:{split}"]
-        if not files:
-            there = ", ".join(splits_of(folder)) or "none"
-            message = f"no {name} for split {split!r}; expected {name}/{split}.parquet. Splits: {there}"
-            raise FolderError(folder, [message])
-        return [made for file in files for made in read_rows(file, make)]
-
-    def by_id(name: str, make: Callable[[Row], tuple[str, T]]) -> dict[str, T]:
-        rows = table(name, make)
-        if len(dict(rows)) < len(rows):
-            raise FolderError(folder, [f"{name} of split {split!r}: an id has two rows"])
-        return dict(rows)
-
-    qrels: dict[str, list[str]] = {}
-    for query, document in table("qrels", _pair):
-        qrels.setdefault(query, []).extend(document)
-    candidates = {name: by_id(name, _candidates) for name in lists}
-    data = NanoData(split, by_id("corpus", _text), by_id("queries", _text), qrels, candidates)
-    check_split(data, folder)
-    return data
-
-
-def _text(row: Row) -> tuple[str, str]:
-    key, text = as_id(row.values.get("_id")), as_text(row.values.get("text"))
-    if key is None or text is None:
-        raise MarError("expected _id and text")
-    return key, text
-
-
-def _pair(row: Row) -> tuple[str, list[str]]:
-    """Return a query and the document of a row of qrels; no document if it is not relevant."""
-    query, document = as_id(row.values.get("query-id")), as_id(row.values.get("corpus-id"))
-    if query is None or document is None:
-        raise MarError("expected query-id and corpus-id")
-    return query, [document] if (as_number(row.values.get("score", 1)) or 0) > 0 else []
-
-
-def _candidates(row: Row) -> tuple[str, list[str]]:
-    query, given = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
-    ids = [one for one in map(as_id, given) if one is not None] if isinstance(given, list) else []
-    if query is None or not isinstance(given, list) or len(ids) < len(given):
-        raise MarError("expected query-id and corpus-ids, a list of ids")
-    return query, ids
-
-
-def check_split(data: NanoData, folder: Path) -> None:
-    """Check that a split is sound.
-
-    Every query has a positive, every id is known, no pair and no candidate is repeated, and every list has a
-    row for every query. A hybrid list has 100 candidates (all documents, if there are fewer); a 101st,
-    the safeguard, is there if and only if the 100 hold no positive, and is then a positive itself.
-
-    Args:
-        data: The split.
-        folder: Name of the data in errors.
-
-    Raises:
-        FolderError: The split violates a rule; all problems are listed.
-    """
-    problems = Problems(folder)
-
-    def check(name: str, rows: Mapping[str, Sequence[str]]) -> None:
-        if wrong := data.queries.keys() ^ rows.keys():
-            problems.add(name, name, f"query {min(wrong)!r} is not in the queries, or has no row")
-        for query, documents in rows.items():
-            if len(set(documents)) < len(documents) or not data.corpus.keys() >= set(documents):
-                problems.add(
-                    name, name, f"query {query!r} has a document twice, or one that the corpus lacks"
-                )
-
-    check("qrels", data.qrels)
-    for name, rows in data.lists.items():
-        check(name, rows)
-    size = min(HYBRID_SIZE, len(data.corpus))
-    for query, documents in data.lists.get(HYBRID, {}).items():
-        positives = set(data.qrels.get(query, ()))
-        safeguard = [] if positives.intersection(documents[:size]) else documents[size:]
-        if len(documents) != size + len(safeguard) or not positives.intersection(documents):
-            message = (
-                f"query {query!r} needs {size} candidates, and a positive one after them if none is positive"
-            )
-            problems.add(HYBRID, HYBRID, message)
-    problems.raise_if_any()
 
 
 def list_names(folder: Path) -> list[str]:
@@ -281,54 +151,57 @@ class NanoTask(LocalTask, AbsTaskRetrieval):
             else None
         )
 
+    @property
+    def _names(self) -> dict[str, str]:
+        """Return the configurations of the task's tables, by their role in a folder."""
+        lists = {"top_ranked": self.variant.candidates} if self.variant.candidates else {}
+        return {**{name: name for name in TABLES}, **lists}
+
+    def _layout(self, folder: Path, tables: dict[str, list[Path]]) -> Layout:
+        return Layout(folder, self.split, tables, FolderSettings(), [], None, None)
+
+    def _in_folder(self, folder: Path) -> Layout:
+        tables = {role: config_files(folder, name, self.split) for role, name in self._names.items()}
+        if missing := [self._names[role] for role, files in tables.items() if not files]:
+            message = f"no {missing[0]} for split {self.split!r}; expected {missing[0]}/{self.split}.parquet"
+            raise FolderError(folder, [message])
+        return self._layout(folder, tables)
+
     def describe(self, folder: Path) -> dict[str, Any]:
-        """Return the digest of a split's tables and lists; other splits of the folder do not change it."""
-        names = (*TABLES, *sorted(list_names(folder)))
-        digests = {
-            name: [sha256_of(file) for file in config_files(folder, name, self.split)] for name in names
-        }
-        canonical = json.dumps({"split": self.split, "files": digests}, sort_keys=True, separators=(",", ":"))
-        return {"revision": hashlib.sha256(canonical.encode()).hexdigest()}
+        """Return the digest of the task's tables; other splits of the folder do not change it."""
+        return {"revision": self._in_folder(folder).revision()}
 
     def read(self, folder: Path) -> None:
         """Read the split of a folder and check it."""
-        self._take(read_split(folder, self.split, self._lists))
+        self._take(self._in_folder(folder))
 
     def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
         """Read the split of the Hub and check it."""
         del num_proc, kwargs
-        data = self.metadata.dataset
-        self._take(read_split(data["path"], self.split, self._lists, data["revision"]))
+        hub = "hub:{path}@{revision}".format_map(self.metadata.dataset)
+        tables = {role: [Path(f"{hub}:{name}:{self.split}")] for role, name in self._names.items()}
+        try:
+            self._take(self._layout(Path(self.metadata.dataset["path"]), tables))
+        except MarError as error:
+            raise self._unavailable(error) from error
 
-    @property
-    def _lists(self) -> list[str]:
-        return [self.variant.candidates] if self.variant.candidates else []
-
-    def _take(self, data: NanoData) -> None:
-        candidates = None
-        if self.variant.candidates:
-            most = None if self.variant.safeguard else HYBRID_SIZE
-            lists = data.lists[self.variant.candidates]
-            candidates = {query: _shuffled(query, documents[:most]) for query, documents in lists.items()}
-        self.dataset = {
-            "default": {
-                self.split: {
-                    "corpus": Dataset.from_list([{"id": k, "text": v} for k, v in data.corpus.items()]),
-                    "queries": Dataset.from_list([{"id": k, "text": v} for k, v in data.queries.items()]),
-                    "relevant_docs": {
-                        query: dict.fromkeys(documents, 1) for query, documents in data.qrels.items()
-                    },
-                    "top_ranked": candidates,
-                }
-            }
-        }
+    def _take(self, layout: Layout) -> None:
+        problems = Problems(layout.path)
+        data = collect_retrieval(layout, problems)
+        problems.raise_if_any()
+        load_into(self, TaskFolder(layout, self.metadata.type, "", data, {}))  # type: ignore[arg-type]
+        most = None if self.variant.safeguard else HYBRID_SIZE
+        content = self.dataset["default"][self.split]
+        if lists := content["top_ranked"]:
+            content["top_ranked"] = {query: _shuffled(query, rows[:most]) for query, rows in lists.items()}
 
     def task_specific_scores(
         self, scores: Any, qrels: Any, results: dict[str, dict[str, float]], hf_split: str, hf_subset: str
     ) -> dict[str, float]:
         """Return the scores of `nano_scores`."""
         theirs = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
-        return theirs | nano_scores({query: ranked(row) for query, row in results.items()}, qrels)
+        positives = {q: [one for one, score in row.items() if score > 0] for q, row in qrels.items()}
+        return theirs | nano_scores({query: ranked(row) for query, row in results.items()}, positives)
 
 
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:

@@ -158,7 +158,7 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         FolderError: The folder is unusable or of another type.
         MarError: Other material is unusable, or belongs to other queries or documents.
     """
-    layout = inspect_folder(folder, check_manifest=False)
+    layout = inspect_folder(folder, pinned=False)
     if "corpus" not in layout.tables:
         raise FolderError(layout.path, ["holds no corpus; validate looks at retrieval and reranking folders"])
     problems = Problems(layout.path)

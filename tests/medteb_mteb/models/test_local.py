@@ -8,8 +8,9 @@ import mteb
 import numpy as np
 import pytest
 
+from mar_st.errors import MarError
 from mar_st.lookup.fit import fit_lookup
-from medteb_mteb.models.local import ModelError, folder_meta, folder_revision, model_folder, resolve_model
+from medteb_mteb.models.local import folder_meta, folder_revision, model_folder, resolve_model
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_a_folder_is_named_after_itself_and_its_revision_follows_its_files(encod
 def test_names_that_cannot_be_paths_are_one_error_or_ordinary_names():
     assert model_folder("a" * 300) is None
     assert model_folder("组织/模型" * 100) is None
-    with pytest.raises(ModelError, match="no such folder"):
+    with pytest.raises(MarError, match="no such folder"):
         folder_meta(model_folder("~no-such-user/model"))
 
 
@@ -82,13 +83,13 @@ def test_a_lookup_encoder_for_both_sides_is_loaded(tmp_path):
 
 def test_other_kinds_of_folders_are_refused(encoder_folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="holds neither"):
+    with pytest.raises(MarError, match="holds neither"):
         folder_meta(tmp_path / "empty")
     other = tmp_path / "cross"
     shutil.copytree(encoder_folder, other)
     config = other / "config_sentence_transformers.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "CrossEncoder"}))
-    with pytest.raises(ModelError, match="is a CrossEncoder"):
+    with pytest.raises(MarError, match="is a CrossEncoder"):
         folder_meta(other)
 
 
@@ -139,7 +140,7 @@ def test_get_model_takes_folders_with_their_prompts(router_folder, no_hub, tmp_p
 
 
 def test_the_hub_is_never_asked_for_names_of_folders(no_hub, tmp_path):
-    with pytest.raises(ModelError, match="no such folder"):
+    with pytest.raises(MarError, match="no such folder"):
         mteb.get_model("./absent")
     with pytest.raises(KeyError, match="local/absent"):
         mteb.get_model("local/absent")

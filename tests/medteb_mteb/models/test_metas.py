@@ -12,9 +12,10 @@ import pytest
 from mteb.types import PromptType
 from tests.medteb_mteb.models.encoding import encode
 
+from mar_st.errors import MarError
 from mar_st.model import names
 from medteb_mteb.models import metas
-from medteb_mteb.models.local import ModelError, folder_revision
+from medteb_mteb.models.local import folder_revision
 
 
 def mini(monkeypatch, folder):
@@ -48,7 +49,7 @@ def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
 
 
 def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
-    with pytest.raises(ModelError, match="mar train mar-mini"):
+    with pytest.raises(MarError, match="mar train mar-mini"):
         mini(monkeypatch, tmp_path / "absent").load_model()
 
 
@@ -98,7 +99,7 @@ def test_without_any_weights_both_ways_are_named(monkeypatch):
         raise OSError(f"{source} is not reachable\nand more")
 
     published(monkeypatch, assemble)
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(MarError) as caught:
         mteb.get_model("mar-0.3b-4b")
     message = str(caught.value)
     assert "mar train mar-0.3b-4b" in message

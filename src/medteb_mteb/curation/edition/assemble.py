@@ -182,14 +182,16 @@ def _power(queries: int) -> str:
     )
 
 
+def _required(settings: AssembleSettings) -> float:
+    return MIN_TEST_SHARE * settings.test if settings.test >= 1 else MIN_TEST_QUERIES
+
+
 def _check_size(test: int, available: str, settings: AssembleSettings, counts: Mapping[str, int]) -> None:
     """Refuse a test without queries, and one with too few unless the settings allow it."""
-    required = MIN_TEST_SHARE * settings.test if settings.test >= 1 else MIN_TEST_QUERIES
-    if test and (test >= required or settings.small):
+    if test and (test >= _required(settings) or settings.small):
         return
-    expected = f"{settings.test:g}" if settings.test >= 1 else f"at least {MIN_TEST_QUERIES}"
     raise MarError(
-        f"The test has {test} queries where {expected} are expected: {available}, 'test' is "
+        f"The test has {test} queries where {_required(settings):g} are required: {available}, 'test' is "
         f"{settings.test:g}, and {counts['test queries near a training query']} leaked. Judge more queries, "
         "change 'test', or allow a small test ('small')."
     )
@@ -329,11 +331,10 @@ def _range(numbers: Sequence[int], digits: int = 0) -> str:
 def _estimate(settings: AssembleSettings, volumes: Mapping[str, Volume]) -> Estimate:
     queries = volumes["labels"].queries or volumes["queries"].rows
     test = min(queries, int(settings.test)) if settings.test >= 1 else round(queries * settings.test)
-    required = MIN_TEST_SHARE * settings.test if settings.test >= 1 else MIN_TEST_QUERIES
-    few = test < required and not settings.small
+    few = test < _required(settings) and not settings.small
     error = (
-        f"the test would have at most {test} queries of the {required:g} that are required. Give more "
-        "queries, raise 'test', or allow a small test ('small: true')"
+        f"the test would have at most {test} queries of the {_required(settings):g} that are required. Give "
+        "more queries, raise 'test', or allow a small test ('small: true')"
     )
     return Estimate(test, queries=test, error=error * few)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +39,7 @@ from medteb_mteb.editions import (
     write_manifest,
 )
 from medteb_mteb.folders.layout import DISPUTED
-from medteb_mteb.measures import CUTOFF, means, score_queries
+from medteb_mteb.measures import CUTOFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,12 +48,8 @@ if TYPE_CHECKING:
     from medteb_mteb.editions import Edition
     from medteb_mteb.folders.content import RetrievalData
 
-    Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
+__all__ = ["ExtendSettings", "as_text", "extend"]
 
-__all__ = ["ExtendSettings", "as_text", "extend", "open_edition"]
-
-#: Number of documents of a system kept for its scores if fewer are judged.
-SCORED_DEPTH = 100
 QRELS, LABELS = "qrels/test.tsv", "labels.tsv"
 _SEMANTIC = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
@@ -73,7 +68,7 @@ class ExtendSettings(Settings):
     already_anonymous: bool = Field(False, description="The texts hold no personal data: send them.")
 
 
-def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
+def _open(folder: Path) -> tuple[Edition, RetrievalData]:
     """Return an edition that can be extended: retrieval, with intact files and judged negatives.
 
     Raises:
@@ -99,14 +94,14 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     stopped; answers are kept, and the same command continues.
     """
     named = Path(settings.edition).expanduser()
-    edition, data = open_edition(named if named.is_dir() else find_edition(settings.edition).path)
+    edition, data = _open(named if named.is_dir() else find_edition(settings.edition).path)
     out, before = settings.out, read_provenance(edition.path)
     if out.resolve().is_relative_to(edition.path.resolve()):
         raise MarError(f"{out} is part of the edition; give another folder.")
     rule = _rule_of(before)
     if not settings.other_panel:
         _same_panel(before, settings.judges, edition)
-    version = _next_version(edition)
+    version = _next_version(edition.version)
     files = {name: out / "input" / f"{name}.jsonl" for name in ("queries", "documents", "unjudged")}
     write_texts(files["queries"], [Text(row["id"], row["text"]) for row in data.queries], titles=False)
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
@@ -117,14 +112,12 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
         documents=files["documents"],
         retrievers=settings.retrievers,
         size=max(1, len(documents)),
-        depth=max(settings.depth, SCORED_DEPTH),
+        depth=settings.depth,
     )
     pooled, _ = perform(POOL, pooling)
-    runs = _runs(out / "pools" / "pools.jsonl")
-    report: dict[str, Any] = {"edition": None, "before": _scores(data, runs), "after": {}}
-    unjudged = _unjudged(data, runs, settings.depth)
+    unjudged = _unjudged(data, out / "pools" / "pools.jsonl")
     if not unjudged:
-        return report
+        return {"edition": None}
     rows = ({"query-id": query, "corpus-ids": names} for query, names in unjudged.items())
     write_rows(files["unjudged"], rows)
     judging = JudgeSettings(
@@ -137,13 +130,13 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     )
     judged, _ = perform(JUDGE, judging)
     if judged["counts"]["stopped"]:
-        return {**report, "stopped": judged["counts"]["stopped"], "failed": True}
+        return {"edition": None, "stopped": judged["counts"]["stopped"], "failed": True}
     grades = read_judging(judging.out)
     failed = [pair[:2] for pair in grades.failed]
     labels = consensus(grades.judgements, rule, judges=grades.judges, pairs=failed)
     change = {
         "version": version,
-        "systems": list(runs),
+        "systems": [one["name"] for one in pooled["provenance"]["retrievers"]],
         "depth": settings.depth,
         "pairs judged": sum(map(len, unjudged.values())),
         "positive": 0,
@@ -158,9 +151,9 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
         provenance[key] = [*mappings(before, key), *({**one, "version": version} for one in entries)]
     with finished_folder(out / edition.task) as part:
         _write_version(edition, change, labels, part, provenance)
-    newer, content = open_edition(out / edition.task)
+    newer = load_edition(out / edition.task)
     shown = {"path": str(newer.path), "version": newer.version, "digest": newer.digest}
-    return {**report, "edition": shown, "change": change, "after": _scores(content, runs)}
+    return {"edition": shown, "change": change}
 
 
 def _kind(label: Label) -> str:
@@ -187,49 +180,22 @@ def _same_panel(provenance: Mapping[str, Any], panel: Judges, edition: Edition) 
         )
 
 
-def _next_version(edition: Edition) -> str:
-    """Return the version of the new edition: the next minor one that is new."""
-    existing = {edition.version, *(str(one.get("version")) for one in mappings(edition.extra, "history"))}
-    number = _SEMANTIC.fullmatch(edition.version)
-    if number is None:
-        later = (f"{edition.version}.{minor}" for minor in count(1))
-    else:
-        later = (f"{number[1]}.{minor}.0" for minor in count(int(number[2]) + 1))
-    return next(version for version in later if version not in existing)
+def _next_version(version: str) -> str:
+    """Return the next minor version."""
+    number = _SEMANTIC.fullmatch(version)
+    return f"{number[1]}.{int(number[2]) + 1}.0" if number else f"{version}.1"
 
 
-def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Return documents by system and query, with minus their rank as score."""
-    runs: dict[str, dict[str, dict[str, float]]] = {}
-    for row in read_rows(pools):
-        for name, ranks in row.values["ranks"].items():
-            ranked = zip(row.values["corpus-ids"], ranks, strict=True)
-            listed = {document: -float(rank) for document, rank in ranked if rank is not None}
-            runs.setdefault(name, {})[row.values["query-id"]] = listed
-    return runs
-
-
-def _unjudged(data: RetrievalData, runs: Runs, depth: int) -> dict[str, list[str]]:
-    """Return the unjudged documents at the top of the rankings, by query, sorted."""
+def _unjudged(data: RetrievalData, pools: Path) -> dict[str, list[str]]:
+    """Return the unjudged documents of the pools, by query, sorted."""
     unjudged: dict[str, list[str]] = {}
-    for query in (row["id"] for row in data.queries):
-        found = [item for run in runs.values() for item in run.get(query, {}).items()]
+    for row in read_rows(pools, lambda row: row.values):
+        query = row["query-id"]
         negatives, disputed = (rows.get(query, ()) for rows in (data.judged.negatives, data.judged.disputed))
         known = {*data.qrels.get(query, {}), *negatives, *disputed}
-        if missing := sorted({document for document, score in found if -score <= depth} - known):
+        if missing := sorted(set(row["corpus-ids"]) - known):
             unjudged[query] = missing
     return unjudged
-
-
-def _scores(data: RetrievalData, runs: Runs) -> dict[str, dict[str, float | None]]:
-    """Return nDCG@10, judged@10 and the nDCG@10 of only the judged documents, by system."""
-    qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
-    answered = {query: row for query, row in qrels.items() if row}
-    scores = {name: means(score_queries(answered, data.judged, run).values()) for name, run in runs.items()}
-    return {
-        name: {"ndcg": one.ndcg, "judged": one.judged, "condensed": one.condensed}
-        for name, one in scores.items()
-    }
 
 
 def _write_version(
@@ -272,23 +238,12 @@ def _append(path: Path, header: str, labels: Iterable[Label]) -> None:
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """Return the scores of the systems before and after, and what was written."""
-    lines = [f"{'system':30} {'labels':8} {'nDCG@10':>8} {'judged@10':>10} {'condensed':>10}"]
-    for name, before in report["before"].items():
-        for labels, one in (("before", before), ("after", report["after"].get(name))):
-            if one is not None:
-                share = "-" if one["judged"] is None else f"{one['judged']:.1%}"
-                lines.append(f"{name:30} {labels:8} {one['ndcg']:8.4f} {share:>10} {one['condensed']:10.4f}")
+    """Return what was judged and written."""
     if report.get("stopped"):
-        return "\n".join([*lines, f"stopped: {report['stopped']}. Run the same command to continue."])
+        return f"stopped: {report['stopped']}. Run the same command to continue."
     if report["edition"] is None:
-        return "\n".join([*lines, "all these documents are judged already; no new version was written"])
+        return "all these documents are judged already; no new version was written"
     change, edition = report["change"], report["edition"]
     numbers = ", ".join(f"{change[key]:,} {key}" for key in ("positive", "negative", "disputed"))
-    return "\n".join(
-        [
-            *lines,
-            f"{change['pairs judged']:,} pairs judged: {numbers}",
-            f"version {edition['version']} in {edition['path']}",
-        ]
-    )
+    judged = f"{change['pairs judged']:,} pairs judged: {numbers}"
+    return f"{judged}\nversion {edition['version']} in {edition['path']}"

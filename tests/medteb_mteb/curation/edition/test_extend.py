@@ -94,9 +94,6 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, tmp_path):
     added = len(lines(new.path / "labels.tsv")) - len(lines(built / "labels.tsv"))
     assert added == change["positive"] + change["negative"]
     assert new.counts["qrels"] == old.counts["qrels"] + change["positive"]
-    (before,), (after,) = report["before"].values(), report["after"].values()
-    assert before["judged"] < after["judged"] == 1.0
-    assert after["ndcg"] == pytest.approx(after["condensed"])
     # The labels are those of the edition's own rule, and the history says so.
     provenance = json.loads((new.path / "provenance.json").read_text())
     assert [(one["rule"], one.get("version")) for one in provenance["consensus"]] == [
