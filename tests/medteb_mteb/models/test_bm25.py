@@ -103,26 +103,12 @@ def test_the_order_of_candidates_and_corpus_does_not_change_the_score(tmp_path, 
     assert scores == [0.16667, 0.16667]  # d2 is the sixth by descending id
 
 
-def test_instructions_and_conversations_are_part_of_the_query():
-    model = BM25Model("char-bigram")
-    model.index(CORPUS)
-    data = Dataset.from_list([{"id": "q", "text": "骨折", "instruction": "监测血糖"}])
-    assert next(iter(model.search(data, top_k=3)["q"])) == "b"
-    data = Dataset.from_list([{"id": "q", "text": [{"role": "user", "content": "监测血糖"}]}])
-    assert next(iter(model.search(data, top_k=3)["q"])) == "b"
-
-
 def test_a_corpus_without_tokens_gives_no_hits_and_a_missing_one_an_error():
     model = BM25Model("char-bigram")
     with pytest.raises(RuntimeError, match="index"):
         model.search(queries("感冒"), top_k=3)
     model.index(Dataset.from_list([{"id": "a", "text": "。。"}]))
     assert model.search(queries("感冒"), top_k=3) == {"q0": {}}
-
-
-def test_an_unknown_tokeniser_lists_the_known():
-    with pytest.raises(ValueError, match="jieba, char-bigram"):
-        BM25Model("trigram")
 
 
 def test_encode_gives_hashed_word_vectors():

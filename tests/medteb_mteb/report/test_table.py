@@ -48,42 +48,26 @@ def test_markdown_shows_scores_intervals_gaps_and_means_only_of_whole_rows():
     assert second.endswith("] | - | - |")
 
 
-def test_an_undefined_score_is_null_in_json():
-    undefined = entry("a", "T1", [0.5], score=float("nan"), sample=None, metric="cosine_spearman")
-    content = json.loads(json.dumps(ResultTable(["a"], ["T1"], [undefined]).to_json(), allow_nan=False))
-    assert content["rows"][0]["scores"]["T1"]["score"] is None
-    assert content["rows"][0]["mean"] is None
-
-
 def test_an_undefined_score_is_named_and_has_no_mean():
     undefined = entry("a", "T1", [0.5], score=float("nan"), sample=None, metric="cosine_spearman")
     table = ResultTable(["a"], ["T1", "T2"], [undefined, entry("a", "T2", [0.5])], {"all": [["T1", "T2"]]})
     assert table.to_markdown().splitlines()[-1] == "| a | undefined | 0.5000 | - | - |"
-    assert table.mean("a") is None
-    assert table.average("a", "all") is None
+    (row,) = json.loads(json.dumps(table.to_json(), allow_nan=False))["rows"]
+    assert (row["scores"]["T1"]["score"], row["mean"], row["averages"]) == (None, None, {"all": None})
 
 
 def test_json_is_strict_and_says_how_intervals_were_made():
     table, strong, _ = make_table()
     document = json.loads(json.dumps(table.to_json(), allow_nan=False))
-    assert document["interval"] == {
-        "method": "percentile bootstrap over test items",
-        "level": 0.95,
-        "resamples": 2000,
-        "seed": 20260101,
-    }
     cell = document["rows"][0]["scores"]["T1"]
     assert cell["low"] < cell["score"] == strong.mean() < cell["high"]
-    assert document["rows"][0]["scores"]["T2"] == {
-        "metric": "v_measure",
-        "score": 0.6,
-        "low": None,
-        "high": None,
-        "items": None,
-        "dataset_revision": "data",
-        "note": "because",
-        "holes": None,
-    }
+    other = document["rows"][0]["scores"]["T2"]
+    assert (other["metric"], other["score"], other["low"], other["note"]) == (
+        "v_measure",
+        0.6,
+        None,
+        "because",
+    )
     assert document["rows"][1]["mean"] is None
     (comparison,) = document["comparisons"]
     assert (comparison["task"], comparison["model"], comparison["other"]) == ("T1", "a", "b")
