@@ -143,7 +143,7 @@ def test_results_of_two_editions_do_not_mix(data_root, tmp_path):
     first = evaluate()
     assert evaluate() == first
     swap = data_root / "MedTEBRetrieval/qrels/test.tsv"
-    swap.write_text("query-id\tcorpus-id\tscore\nq0\td5\t1\nq1\td4\t1\nq2\td3\t1\n")
+    swap.write_text("query-id\tcorpus-id\tscore\nq1\td5\t1\nq2\td6\t1\nq3\td5\t1\n")
     write_manifest(
         swap.parents[1], task="MedTEBRetrieval", name="mini", version="2", licence="mit", counts={}
     )
@@ -152,8 +152,8 @@ def test_results_of_two_editions_do_not_mix(data_root, tmp_path):
     assert second[1] == 0 < first[1]
 
 
-def test_folders_of_the_environment_become_tasks(retrieval_folder, tmp_path, monkeypatch):
-    retrieval_folder(tmp_path / "clinic-of-the-environment")
+def test_folders_of_the_environment_become_tasks(make_folder, tmp_path, monkeypatch):
+    make_folder("Retrieval", "clinic-of-the-environment")
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(registry, "_folders_done", False)
     folders = f"{tmp_path / 'empty'}:{tmp_path / 'clinic-of-the-environment'}"

@@ -53,10 +53,9 @@ def committed(cache: ResultCache) -> str:
 
 
 @pytest.fixture
-def clinic(retrieval_folder, tmp_path):
+def clinic(make_folder):
     """A task of a folder, registered as `MEDTEB_TASKS` does."""
-    retrieval_folder(tmp_path / "st-mary-oncology")
-    task = task_from_folder(tmp_path / "st-mary-oncology")
+    task = task_from_folder(make_folder("Retrieval", "st-mary-oncology"))
     with suppress(RegistryError):  # of another test
         register_tasks([task])
     return task
@@ -77,9 +76,8 @@ def test_names_of_a_clinic_are_not_submitted(cache, clinic, monkeypatch, caplog,
     assert "the task is a folder of this machine" in caplog.text
 
 
-def test_names_of_a_folder_that_is_not_registered_are_not_submitted(cache, retrieval_folder, tmp_path):
-    retrieval_folder(tmp_path / "st-john-urology")
-    evaluate(cache, task_from_folder(tmp_path / "st-john-urology"))
+def test_names_of_a_folder_that_is_not_registered_are_not_submitted(cache, make_folder):
+    evaluate(cache, task_from_folder(make_folder("Retrieval", "st-john-urology")))
     assert cache.submit_results()["status"] == "no_changes"
 
 

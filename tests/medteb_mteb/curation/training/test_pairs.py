@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import QUERIES
 
 from mar_st.data import read_source
 from mar_st.errors import MarError
@@ -85,11 +86,10 @@ def test_near_duplicates_of_a_test_are_reported_with_the_nearest(tmp_path, write
 
 
 def test_editions_are_known_by_their_queries_alone(data_root):
-    queries = ("感冒发烧了怎么办", "血糖高不能吃什么", "血压高的药能停吗")
     for folder in (data_root / "MedTEBRetrieval", data_root / "MedTEBReranking"):
-        assert read_held_out([folder]).texts == queries
-    assert len(read_held_out([data_root / "MedTEBSTS"]).texts) == 10
-    assert len(read_held_out([data_root]).texts) == 16
+        assert read_held_out([folder]).texts == tuple(QUERIES.values())
+    assert len(read_held_out([data_root / "MedTEBSTS"]).texts) == 12
+    assert len(read_held_out([data_root]).texts) == 18
 
 
 def test_queries_and_texts_are_read_from_training_data_of_all_forms(tmp_path, write):
