@@ -21,16 +21,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm import load_llm
     from medteb_mteb.curation.sts.step import sts
     from medteb_mteb.folders.tasks import task_from_folder
-    from medteb_mteb.plugin import (
-        RegistryError,
-        register,
-        register_tasks,
-    )
+    from medteb_mteb.plugin import register, register_tasks
 
     __version__: str
 
 _HOMES = {
-    "RegistryError": "plugin",
     "anonymize": "curation.anonymize.step",
     "build": "curation.build",
     "diversify": "curation.diversify",
@@ -45,7 +40,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "RegistryError",
     "__version__",
     "anonymize",
     "build",

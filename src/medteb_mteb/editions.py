@@ -45,7 +45,6 @@ __all__ = [
     "PROVENANCE",
     "STATISTICS",
     "Edition",
-    "EditionError",
     "FileEntry",
     "data_files",
     "find_edition",
@@ -73,10 +72,6 @@ def _folder_name(name: str) -> str:
     if name in (".", "..") or set(name) & set("/\\\0"):
         raise ValueError("must be the name of a folder, without slashes")
     return name
-
-
-class EditionError(MarError):
-    """An edition is missing, its manifest is malformed, or a file differs from the manifest."""
 
 
 class FileEntry(BaseModel):
@@ -138,13 +133,11 @@ def load_edition(folder: Path | str) -> Edition:
     """Read the manifest of an edition folder; the data files are not touched.
 
     Raises:
-        EditionError: The manifest is missing or malformed; the message names the invalid fields.
+        MarError: The manifest is missing or malformed; the message names the invalid fields.
     """
     folder = Path(folder)
     if not (folder / MANIFEST_NAME).is_file():
-        raise EditionError(
-            f"{folder} has no {MANIFEST_NAME}. Write one with `medteb edition write {folder}`."
-        )
+        raise MarError(f"{folder} has no {MANIFEST_NAME}. Write one with `medteb edition write {folder}`.")
     return _edition(_read_object(folder / MANIFEST_NAME), folder)
 
 
@@ -153,9 +146,9 @@ def _edition(content: dict[str, Any], folder: Path) -> Edition:
     try:
         edition = Edition.model_validate(content)
     except ValidationError as error:
-        raise EditionError(f"{where}: {invalid(error)}") from None
+        raise MarError(f"{where}: {invalid(error)}") from None
     for name in edition.files:
-        listed_path(folder, name, where, EditionError)
+        listed_path(folder, name, where)
     edition._path = folder
     return edition
 
@@ -164,9 +157,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except (JsonError, OSError) as error:
-        raise EditionError(f"{path} is not valid UTF-8 JSON ({error}). Restore it, or delete it.") from None
+        raise MarError(f"{path} is not valid UTF-8 JSON ({error}). Restore it, or delete it.") from None
     if not isinstance(content, dict):
-        raise EditionError(f"{path}: expected a JSON object, got {type(content).__name__}.")
+        raise MarError(f"{path}: expected a JSON object, got {type(content).__name__}.")
     return content
 
 
@@ -192,7 +185,7 @@ def write_manifest(
         **extra: Further JSON values to record (generator, seed, description, ...).
 
     Raises:
-        EditionError: The folder has no data files, or a field has the wrong type.
+        MarError: The folder has no data files, or a field has the wrong type.
     """
     folder = Path(folder)
     files = {
@@ -204,7 +197,7 @@ def write_manifest(
     try:
         text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise EditionError(f"The manifest of {task!r} cannot be written as JSON: {error}") from None
+        raise MarError(f"The manifest of {task!r} cannot be written as JSON: {error}") from None
     edition = _edition(json.loads(text), folder)
     write_text(folder / MANIFEST_NAME, text + "\n")
     return edition
@@ -214,16 +207,16 @@ def verify(edition: Edition) -> None:
     """Compare every data file with the manifest.
 
     Raises:
-        EditionError: A file is missing, not listed, or differs; the first one is named.
+        MarError: A file is missing, not listed, or differs; the first one is named.
     """
     present = dict(data_files(edition.path))
     for relative in sorted(present.keys() ^ edition.files.keys()):
         where = "in the manifest but missing on disk" if relative in edition.files else "not in the manifest"
-        raise EditionError(f"{edition.path / relative} is {where}. {_RESTORE}")
+        raise MarError(f"{edition.path / relative} is {where}. {_RESTORE}")
     for relative, entry in edition.files.items():
         path = present[relative]
         if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
-            raise EditionError(f"{path} is not the file that the manifest lists. {_RESTORE}")
+            raise MarError(f"{path} is not the file that the manifest lists. {_RESTORE}")
 
 
 _RESTORE = "Restore the data, or write a new manifest with `medteb edition write`, so that scores do not mix."
@@ -259,16 +252,14 @@ def packaged_root() -> Path:
     """Return the folder of the editions that ship with this package.
 
     Raises:
-        EditionError: The installation holds no packaged editions.
+        MarError: The installation holds no packaged editions.
     """
     package = Path(__file__).resolve().parent
     # The wheel carries the repository's tasks/ as _tasks/; an editable install reads tasks/ itself.
     for root in (package / "_tasks", package.parents[1] / "tasks"):
         if root.is_dir():
             return root
-    raise EditionError(
-        f"This installation has no packaged editions in {package / '_tasks'}; reinstall medteb."
-    )
+    raise MarError(f"This installation has no packaged editions in {package / '_tasks'}; reinstall medteb.")
 
 
 def find_edition(task: str) -> Edition:
@@ -277,22 +268,20 @@ def find_edition(task: str) -> Edition:
     Only the manifest is read; call `verify` before trusting the files.
 
     Raises:
-        EditionError: There is none, or its manifest is missing, malformed or of another task.
+        MarError: There is none, or its manifest is missing, malformed or of another task.
     """
     roots = _roots()
     for root in roots:
         if os.path.isdir(root / task):  # noqa: PTH112 -- false for a name that is too long for a file
             edition = load_edition(root / task)
             if edition.task != task:
-                raise EditionError(
-                    f"{root / task / MANIFEST_NAME} is of task {edition.task!r}, not {task!r}."
-                )
+                raise MarError(f"{root / task / MANIFEST_NAME} is of task {edition.task!r}, not {task!r}.")
             return edition
     known = sorted(_task_names(roots))
     near = get_close_matches(task, known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known) or 'none'}."
     where = " and ".join(map(str, roots))
-    raise EditionError(f"No edition of task {task!r} in {where}. {hint} Set {DATA_VARIABLE} to add your own.")
+    raise MarError(f"No edition of task {task!r} in {where}. {hint} Set {DATA_VARIABLE} to add your own.")
 
 
 def _roots() -> list[Path]:
@@ -302,7 +291,7 @@ def _roots() -> list[Path]:
         return [packaged_root()]
     root = os.path.expanduser(value)  # noqa: PTH111 -- keeps ~name of a user that does not exist
     if not os.path.isdir(root):  # noqa: PTH112
-        raise EditionError(
+        raise MarError(
             f"{DATA_VARIABLE}={value} is not a folder. Point it at a folder that holds <TaskName>/ editions, "
             "or unset it to use the packaged ones."
         )
@@ -320,7 +309,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     date, model, number), `consensus` and `contamination`. It holds no text of queries or documents.
 
     Raises:
-        EditionError: The file is not a JSON object.
+        MarError: The file is not a JSON object.
     """
     path = folder / PROVENANCE
     return _read_object(path) if path.exists() else {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from medteb_mteb import _autoload
-from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, packaged_root
+from medteb_mteb.editions import MANIFEST_NAME, load_edition, packaged_root
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FOLDERS_VARIABLE",
     "SEAMS",
-    "RegistryError",
     "plugin",
     "register",
     "register_tasks",
@@ -67,10 +66,6 @@ _registering = _registered = _folders_done = False
 _runtime_tasks: set[str] = set()
 
 
-class RegistryError(MarError):
-    """mteb cannot be extended as asked: it has changed, or a name is taken."""
-
-
 def plugin() -> Any:
     """Return mteb's `Plugin` with the tasks, models and benchmarks of this package."""
     from medteb_mteb.models.metas import MODELS  # lazy: mteb
@@ -87,7 +82,7 @@ def register() -> None:
     Calling it again changes nothing. A folder that cannot be read is left out with a warning.
 
     Raises:
-        RegistryError: A name is taken, or a part of mteb was moved or removed; mteb is then unchanged.
+        MarError: A name is taken, or a part of mteb was moved or removed; mteb is then unchanged.
     """
     global _registering, _registered
     import_module("mteb")  # its import hook may call register() first; then there is nothing left to do
@@ -110,7 +105,7 @@ def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
             twice changes nothing.
 
     Raises:
-        RegistryError: A name already belongs to another task; then no task of this call is added.
+        MarError: A name already belongs to another task; then no task of this call is added.
     """
     register()
     new = _new_tasks([task if isinstance(task, type) else type(task) for task in tasks])
@@ -124,7 +119,7 @@ def _check_mteb() -> None:
         try:
             functools.reduce(getattr, name.split("."), import_module(module))
         except (ImportError, AttributeError):
-            raise RegistryError(
+            raise MarError(
                 f"mteb {version('mteb')} has no {module}.{name}, which medteb needs for {used_for}. medteb "
                 f"works with mteb {TESTED_MTEB}: pip install 'mteb~={TESTED_MTEB}.0', or look for a newer "
                 "medteb."
@@ -161,7 +156,7 @@ def _register_all() -> None:
 def _refuse_taken(kind: str, names: Iterable[str], taken: Container[str]) -> None:
     for name in names:
         if name in taken:
-            raise RegistryError(f"A {kind} named {name!r} is registered with mteb already.")
+            raise MarError(f"A {kind} named {name!r} is registered with mteb already.")
 
 
 def _register_folders() -> None:
@@ -193,14 +188,14 @@ def _new_tasks(tasks: Iterable[type[AbsTask]]) -> list[type[AbsTask]]:
     """Return the tasks that mteb does not know yet, once each.
 
     Raises:
-        RegistryError: A name belongs to another task.
+        MarError: A name belongs to another task.
     """
     known = dict(_get_tasks()._TASKS_REGISTRY)
     new = []
     for cls in tasks:
         other = known.setdefault(cls.metadata.name, cls)
         if other is not cls:
-            raise RegistryError(
+            raise MarError(
                 f"A task named {cls.metadata.name!r} is registered already ({other.__module__}."
                 f"{other.__qualname__}). Give yours another name."
             )
@@ -345,7 +340,7 @@ def _public_results(
     """Return the result files that may be submitted, by model; warn about those held back, with reasons."""
     try:
         editions = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
-    except EditionError:
+    except MarError:
         editions = []
     packaged = {(edition.task, edition.digest) for edition in editions}
     held: dict[str, set[str]] = {}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from mar_st.errors import MarError
 from medteb_mteb.editions import (
-    EditionError,
     data_files,
     find_edition,
     load_edition,
@@ -61,7 +61,7 @@ def test_verify_names_the_file_at_fault(folder, change):
         (folder / "corpus.jsonl").unlink()
     else:
         (folder / "corpus2.jsonl").write_text("")
-    with pytest.raises(EditionError, match=r"corpus2?\.jsonl"):
+    with pytest.raises(MarError, match=r"corpus2?\.jsonl"):
         verify(edition)
 
 
@@ -84,7 +84,7 @@ def test_malformed_manifests_are_refused_by_field(folder, field, value):
     write(folder)
     content = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**content, field: value}))
-    with pytest.raises(EditionError, match=field):
+    with pytest.raises(MarError, match=field):
         load_edition(folder)
 
 
@@ -96,22 +96,22 @@ def test_a_name_that_leaves_the_folder_is_refused(folder, name):
     content = json.loads((folder / "manifest.json").read_text())
     content["files"][name] = {"sha256": "0" * 64, "bytes": 1}
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(EditionError, match=r"manifest.json names"):
+    with pytest.raises(MarError, match=r"manifest.json names"):
         load_edition(folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"task": "\\ud800"}'])
 def test_a_manifest_that_is_no_json_object_is_refused(folder, text):
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(EditionError, match=r"manifest.json"):
+    with pytest.raises(MarError, match=r"manifest.json"):
         load_edition(folder)
 
 
 def test_an_empty_folder_and_values_that_json_cannot_hold_are_refused(tmp_path, folder):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(EditionError, match="files"):
+    with pytest.raises(MarError, match="files"):
         write(tmp_path / "empty")
-    with pytest.raises(EditionError, match="cannot be written as JSON"):
+    with pytest.raises(MarError, match="cannot be written as JSON"):
         write(folder, seed=float("nan"))
 
 
@@ -132,7 +132,7 @@ def test_a_users_edition_comes_before_the_packaged_one(folder, monkeypatch):
     own = write(folder)
     assert find_edition("Clinic").digest == own.digest
     folder.rename(folder.with_name("MedTEBSTS"))
-    with pytest.raises(EditionError, match="is of task 'Clinic', not 'MedTEBSTS'"):
+    with pytest.raises(MarError, match="is of task 'Clinic', not 'MedTEBSTS'"):
         find_edition("MedTEBSTS")
     replaced = write_manifest(folder.with_name("MedTEBSTS"), task="MedTEBSTS", **FIELDS)
     assert find_edition("MedTEBSTS").digest == replaced.digest != own.digest
@@ -140,13 +140,13 @@ def test_a_users_edition_comes_before_the_packaged_one(folder, monkeypatch):
 
 
 def test_unknown_tasks_and_roots_are_named(tmp_path, monkeypatch):
-    with pytest.raises(EditionError, match="Did you mean 'MedTEBSTS'"):
+    with pytest.raises(MarError, match="Did you mean 'MedTEBSTS'"):
         find_edition("MedTEBST")
-    with pytest.raises(EditionError, match="No edition"):
+    with pytest.raises(MarError, match="No edition"):
         find_edition("x" * 300)
     for root in (tmp_path / "absent", "~no-such-user/data"):
         monkeypatch.setenv("MEDTEB_DATA", str(root))
-        with pytest.raises(EditionError, match="is not a folder"):
+        with pytest.raises(MarError, match="is not a folder"):
             find_edition("MedTEBSTS")
 
 
@@ -155,5 +155,5 @@ def test_provenance_is_read_and_dates_are_those_of_the_answers(folder):
     (folder / "provenance.json").write_text(json.dumps({"judges": [{"name": "a"}]}))
     assert read_provenance(folder)["judges"] == [{"name": "a"}]
     (folder / "provenance.json").write_text("[]")
-    with pytest.raises(EditionError, match=r"provenance.json"):
+    with pytest.raises(MarError, match=r"provenance.json"):
         read_provenance(folder)

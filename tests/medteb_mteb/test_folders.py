@@ -293,7 +293,7 @@ def test_the_revision_follows_what_changes_scores_and_a_manifest_pins_it(make_fo
     with pytest.raises(FolderError, match="prompt"):
         task_from_folder(folder)
     append(folder / "corpus.jsonl", '{"_id": "d9", "text": "x"}\n')
-    with pytest.raises(FolderError, match=r"corpus.jsonl"):
+    with pytest.raises(MarError, match=r"corpus.jsonl"):
         task_from_folder(folder)
 
 

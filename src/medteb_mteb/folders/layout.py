@@ -19,7 +19,6 @@ from mar_st.options import Settings, invalid
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
-    EditionError,
     leads_outside,
     load_edition,
     sha256_of,
@@ -56,6 +55,8 @@ BM25, HYBRID = "bm25", "reranking_hybrid"
 DISPUTED = "disputed.tsv"
 #: Files beside the tables that list judged pairs, and the column that says more about a pair.
 JUDGED_COLUMNS = {"labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
+#: Number of problems to show of a folder, and of one kind, so that one mistake does not hide the others.
+MOST_SHOWN, SHOWN_PER_KIND = 20, 5
 #: Settings that change scores: a manifest pins them.
 PINNED_SETTINGS = ("type", "prompt", "main_score", "ignore_identical_ids")
 _EXPECTED = (
@@ -92,13 +93,10 @@ class Problems:
 
     Args:
         folder: The folder being read.
-        limit: Number of problems to show.
-        per_kind: Number of problems of one kind to show, so that one mistake in every line does not hide the
-            others.
     """
 
-    def __init__(self, folder: Path, limit: int = 20, per_kind: int = 5) -> None:
-        self.folder, self.limit, self.per_kind = folder, limit, per_kind
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.examples: list[tuple[str, str]] = []
         self.counts: Counter[str] = Counter()
 
@@ -111,13 +109,13 @@ class Problems:
             message: The problem and, if helpful, what was expected.
         """
         self.counts[kind] += 1
-        if self.counts[kind] <= self.per_kind:
+        if self.counts[kind] <= SHOWN_PER_KIND:
             self.examples.append((kind, f"{place}: {message}".replace(f"{self.folder}/", "")))
 
     @property
     def shown(self) -> list[str]:
         """Return the problems to show, with file and line."""
-        return [text for _, text in self.examples[: self.limit]]
+        return [text for _, text in self.examples[:MOST_SHOWN]]
 
     @property
     def total(self) -> int:
@@ -213,18 +211,16 @@ def inspect_folder(path: Path | str, split: str = "test", *, pinned: bool = True
 
     Raises:
         FolderError: The folder, a table or a declaration is missing or malformed.
+        MarError: The manifest is malformed, or a file differs from it.
     """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise FolderError(folder, ["no such folder"])
     edition = None
     if (folder / MANIFEST_NAME).exists():
-        try:
-            edition = load_edition(folder)
-            if pinned:
-                verify(edition)
-        except EditionError as error:
-            raise FolderError(folder, [str(error)]) from None
+        edition = load_edition(folder)
+        if pinned:
+            verify(edition)
     header = card_header(folder)
     settings = _settings(folder, header, edition, pinned)
     licence = edition.licence if edition else header.get("license")

@@ -16,7 +16,6 @@ from mteb.abstasks import (
     AbsTaskRetrieval,
     AbsTaskSTS,
 )
-from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 from mteb.languages import check_language_code
 from mteb.types import Licenses
 
@@ -104,7 +103,7 @@ _BASES: dict[TaskType, type[AbsTask]] = {
 def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
     """Fill `task.dataset` with a folder's content and mark the task as loaded.
 
-    The columns are named as the task's class names them. The data sets live in memory only.
+    The columns have the names of mteb's classes. The data sets live in memory only.
 
     Args:
         task: A task of any of the six types.
@@ -122,13 +121,10 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
     if folder.retrieval is not None:
         _load_retrieval(cast("AbsTaskRetrieval", task), folder)
     else:
-        names = _column_names(task)
-        task.dataset = DatasetDict(
-            {
-                name: Dataset.from_list([{names.get(key, key): row[key] for key in row} for row in rows])
-                for name, rows in folder.records.items()
-            }
-        )
+        sets = {name: Dataset.from_list(rows) for name, rows in folder.records.items()}
+        if isinstance(task, AbsTaskPairClassification):
+            sets = {name: rows.rename_column("label", task.label_column_name) for name, rows in sets.items()}
+        task.dataset = DatasetDict(sets)
     if isinstance(task, AbsTaskSTS):
         scores = [row["score"] for row in folder.records[split]]
         # Only used to map scores to 0..1, which does not change correlations.
@@ -170,23 +166,6 @@ def _load_retrieval(task: AbsTaskRetrieval, folder: TaskFolder) -> None:
             )
     if isinstance(task, JudgedRetrieval):
         task.judged = judged
-
-
-def _column_names(task: AbsTask) -> dict[str, str]:
-    pairs: list[tuple[str, object]] = []
-    if isinstance(task, AbsTaskSTS):
-        pairs = [("sentence1", task.column_names[0]), ("sentence2", task.column_names[1])]
-    elif isinstance(task, AbsTaskPairClassification):
-        pairs = [
-            ("sentence1", task.input1_column_name),
-            ("sentence2", task.input2_column_name),
-            ("label", task.label_column_name),
-        ]
-    elif isinstance(task, AbsTaskClassification):
-        pairs = [("text", task.input_column_name), ("label", task.label_column_name)]
-    elif isinstance(task, (AbsTaskClustering, AbsTaskClusteringLegacy)):
-        pairs = [("sentences", task.input_column_name), ("labels", task.label_column_name)]
-    return {ours: theirs for ours, theirs in pairs if isinstance(theirs, str)}
 
 
 def task_from_folder(

@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Finding", "Page", "Table", "Verdict", "markdown_table", "text_table", "to_markdown", "worst"]
+__all__ = [
+    "Finding",
+    "Page",
+    "Table",
+    "Verdict",
+    "graded",
+    "markdown_table",
+    "text_table",
+    "to_markdown",
+    "with_interval",
+    "worst",
+]
 
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 
@@ -21,6 +33,19 @@ VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "fail", "not known")
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the worst of several known verdicts; `ok` if there are none."""
     return max(verdicts, key=VERDICTS.index, default="ok")
+
+
+def graded(value: float, fine: float, usable: float) -> Verdict:
+    """Return `ok` for a value up to (or from) `fine`, `warning` up to (or from) `usable`, else `fail`."""
+    sign = 1 if fine > usable else -1
+    return "ok" if sign * value >= sign * fine else "warning" if sign * value >= sign * usable else "fail"
+
+
+def with_interval(value: float, low: float, high: float, form: str = ".4f") -> str:
+    """Return a number and its interval as text; a dash for NaN, no interval if its ends are NaN."""
+    if isnan(value):
+        return "-"
+    return f"{value:{form}}" if isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 @dataclass(frozen=True)

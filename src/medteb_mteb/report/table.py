@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.measures import ENOUGH_JUDGED, HOLES
 from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
-from medteb_mteb.report.page import markdown_table, text_table
+from medteb_mteb.report.page import markdown_table, text_table, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -209,8 +209,7 @@ def _cell(entry: ScoreEntry | None) -> str:
         return "-"
     if not math.isfinite(entry.score):
         return "undefined"
-    interval = entry.interval
-    return f"{entry.score:.4f}" + (f" [{interval.low:.4f}, {interval.high:.4f}]" if interval else "")
+    return with_interval(entry.score, *(entry.interval or (math.nan, math.nan)))
 
 
 def _shown(value: float | None) -> str:

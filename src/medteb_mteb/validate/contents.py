@@ -15,12 +15,11 @@ from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, Near
 from medteb_mteb.curation.texts.split import overlap
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
-from medteb_mteb.report.page import Finding, Table
+from medteb_mteb.report.page import Finding, Table, graded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.report.page import Verdict
     from medteb_mteb.validate.material import Material
 
 #: Smallest detectable difference in nDCG@10 up to which a test is fine, and up to which it is of some use.
@@ -104,9 +103,7 @@ def size(material: Material) -> Finding:
         f"{queries} queries find a difference of {smallest:.3f} in nDCG@10 four times in five (test at "
         f"5 %, standard deviation of differences {deviation:.2f})"
     )
-    verdict: Verdict = (
-        "ok" if smallest <= FINE_DIFFERENCE else "warning" if smallest <= USABLE_DIFFERENCE else "fail"
-    )
+    verdict = graded(smallest, FINE_DIFFERENCE, USABLE_DIFFERENCE)
     if verdict != "ok":
         needed = int((smallest_difference(1, deviation) / FINE_DIFFERENCE) ** 2) + 1
         reason += f"; {needed:,} queries would find {FINE_DIFFERENCE}"

@@ -11,7 +11,7 @@ from scipy.stats import somersd
 from mar_st.errors import MarError
 from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
 from medteb_mteb.curation.labels.grades import value
-from medteb_mteb.report.page import Finding, Table, worst
+from medteb_mteb.report.page import Finding, Table, graded, with_interval, worst
 
 if TYPE_CHECKING:
     from medteb_mteb.report.page import Verdict
@@ -40,18 +40,19 @@ def agreement_of_judges(material: Material) -> Finding:
         return Finding(title, "not known", str(error))
     alpha = measured.labels["krippendorff_alpha"]
     rows = tuple(
-        (name.replace("_", " "), _shown(measured.labels[name]), _shown(measured.grades[name]))
+        (
+            name.replace("_", " "),
+            *(with_interval(*one[name], ".3f") for one in (measured.labels, measured.grades)),
+        )
         for name in measured.labels
     )
     table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), rows)
     numbers: dict[str, int | float | str | None] = {"judges": len(measured.judges), "pairs": measured.pairs}
     if math.isnan(alpha.value):
         return Finding(title, "not known", "all labels are of one kind", numbers, table)
-    verdict: Verdict = (
-        "ok" if alpha.value >= TENTATIVE_ALPHA else "warning" if alpha.value >= POOR_ALPHA else "fail"
-    )
+    verdict = graded(alpha.value, TENTATIVE_ALPHA, POOR_ALPHA)
     judges, pairs = len(measured.judges), measured.pairs
-    reason = f"Krippendorff's alpha of {judges} judges on {pairs:,} pairs is {_shown(alpha)}"
+    reason = f"Krippendorff's alpha of {judges} judges on {pairs:,} pairs is {with_interval(*alpha, '.3f')}"
     if verdict != "ok":
         reason += f", below {TENTATIVE_ALPHA}. Look at the pairs they differ on (medteb review)"
     return Finding(title, verdict, reason, numbers, table)
@@ -102,21 +103,6 @@ def accuracy_of_labels(material: Material) -> Finding:
     if not confirmed:
         reason = f"experts answered fewer than {MIN_ANSWERS} positives and fewer than {MIN_ANSWERS} negatives"
         return Finding(title, "not known", reason, numbers)
-    shown = " and ".join(f"{_percent(share)} of the {name}" for name, share in confirmed.items())
-    verdict = worst([_within(share.value, CONFIRMED_SHARES) for share in confirmed.values()])
+    shown = " and ".join(f"{with_interval(*share, '.1%')} of the {name}" for name, share in confirmed.items())
+    verdict = worst([graded(share.value, *CONFIRMED_SHARES) for share in confirmed.values()])
     return Finding(title, verdict, f"experts confirm {shown}", numbers)
-
-
-def _within(figure: float, bounds: tuple[float, float]) -> Verdict:
-    fine, usable = bounds
-    return "ok" if figure >= fine else "warning" if figure >= usable else "fail"
-
-
-def _shown(estimate: IntervalEstimate) -> str:
-    if math.isnan(estimate.value):
-        return "-"
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _percent(estimate: IntervalEstimate) -> str:
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +9,13 @@ import numpy as np
 
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
 from medteb_mteb.measures import ENOUGH_JUDGED, Judged, means, score_queries
-from medteb_mteb.report.page import Finding, Table, worst
+from medteb_mteb.report.page import Finding, Table, graded, with_interval, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from medteb_mteb.curation.labels.agreement import IntervalEstimate
-    from medteb_mteb.report.page import Verdict
     from medteb_mteb.validate.material import Material, Ranks
 
 #: Share of judged documents below which nDCG measures the pools and not the system.
@@ -44,7 +41,7 @@ def holes(material: Material) -> Finding:
             more = (f"{mean.judged:.1%}", f"{mean.condensed:.4f}", f"{mean.bpref:.4f}")
         else:
             more = ("not known", "-", "-")
-        rows.append((name, f"{mean.ndcg:.4f}{_ends(ndcg)}", *more))
+        rows.append((name, with_interval(*ndcg), *more))
     table = Table(("run", "nDCG@10 [95 %]", "judged@10", "condensed nDCG@10", "bpref"), tuple(rows))
     if not known:
         reason = (
@@ -56,7 +53,7 @@ def holes(material: Material) -> Finding:
         return Finding(title, "not known", "no run retrieved anything", table=table)
     name = min(judged, key=lambda run: judged[run])
     reason = f"{judged[name]:.1%} of the first 10 documents of {name} were judged"
-    verdict = _by_share(judged[name])
+    verdict = graded(judged[name], ENOUGH_JUDGED, MIN_JUDGED_SHARE)
     if verdict != "ok":
         reason += "; the others count as wrong. Judge them, or compare by condensed nDCG@10 and bpref"
     return Finding(title, verdict, reason, table=table)
@@ -80,7 +77,7 @@ def pool_bias(material: Material) -> Finding:
         loss = material.mean({query: with_own[query] - without[query] for query in without})
         losses[name], after[name] = loss.value, fmean(without.values())
         before[name] = fmean(with_own[query] for query in without)
-        shown = f"{loss.value:+.4f}{_ends(loss)}"
+        shown = with_interval(*loss, "+.4f")
         rows.append(
             (name, f"{before[name]:.4f}", f"{after[name]:.4f}", shown, str(len(with_own) - len(without)))
         )
@@ -91,10 +88,7 @@ def pool_bias(material: Material) -> Finding:
         return Finding(title, "fail", f"{reason}. Add retrievers to the pools", table=table)
     changed = sorted(before, key=lambda one: -before[one]) != sorted(after, key=lambda one: -after[one])
     name = max(losses, key=lambda one: losses[one])
-    by_loss: Verdict = (
-        "ok" if losses[name] <= SMALL_BIAS else "warning" if losses[name] <= LARGE_BIAS else "fail"
-    )
-    verdict = worst([by_loss, "warning" if changed else "ok"])
+    verdict = worst([graded(losses[name], SMALL_BIAS, LARGE_BIAS), "warning" if changed else "ok"])
     reason = (
         f"{name} would lose {losses[name]:.4f} of nDCG@10 had it not contributed to the pools; "
         f"the order of the retrievers {'changes' if changed else 'stays'}"
@@ -165,15 +159,6 @@ def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.
     a, b = np.sign(one[:, first] - one[:, second]), np.sign(other[:, first] - other[:, second])
     most = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     return np.asarray((a * b).sum(axis=1) / np.maximum(most, 1), dtype=np.float64)
-
-
-def _ends(estimate: IntervalEstimate) -> str:
-    """Return the interval of an estimate, with a space before it; empty with too few queries."""
-    return "" if isnan(estimate.low) else f" [{estimate.low:.4f}, {estimate.high:.4f}]"
-
-
-def _by_share(judged: float) -> Verdict:
-    return "ok" if judged >= ENOUGH_JUDGED else "warning" if judged >= MIN_JUDGED_SHARE else "fail"
 
 
 def _left_out(material: Material, ranks: Ranks, retriever: str) -> tuple[dict[str, float], dict[str, float]]:

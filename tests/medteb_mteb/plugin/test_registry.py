@@ -17,9 +17,9 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 
 import medteb_mteb
+from mar_st.errors import MarError
 from medteb_mteb import plugin as registry
 from medteb_mteb.editions import find_edition, write_manifest
-from medteb_mteb.plugin import RegistryError
 
 OURS = ["MedTEBReranking", "MedTEBRetrieval", "MedTEBSTS"]
 
@@ -51,7 +51,7 @@ def test_tasks_are_registered_at_run_time():
 def test_a_duplicate_refuses_the_whole_call():
     before = dict(import_module("mteb.get_tasks")._TASKS_REGISTRY)
     for names in (["NewTask", "NFCorpus"], ["NewTask", "NewTask"]):
-        with pytest.raises(RegistryError, match="is registered already"):
+        with pytest.raises(MarError, match="is registered already"):
             registry.register_tasks([make_task(name) for name in names])
     assert before == import_module("mteb.get_tasks")._TASKS_REGISTRY
 
