@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-#: Limits of this process's container (control groups, version 2).
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -41,14 +36,7 @@ def processor() -> Processor:
 
 def processors() -> int:
     """Return the number of processors that this process may use; a container's CPU limit is rounded up."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(count, math.ceil(_cpu_limit() or count)))
+    from joblib import cpu_count  # lazy: start-up
 
-
-def _cpu_limit() -> float | None:
-    """Return the processors that this process's control group may use; `None` if it has no limit."""
-    try:
-        quota, period = map(int, (_CGROUP / "cpu.max").read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # not there, or "max"
-        return None
-    return quota / period
+    count: int = cpu_count()
+    return count

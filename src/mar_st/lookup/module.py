@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 
 from mar_st.lookup.features import CONFIG_KEYS, DICTIONARY, Features, saved_features
+from mar_st.modules.bigrams import HUB_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,8 +141,7 @@ class LookupEncoder(InputModule):
         Raises:
             MarError: The dictionary is missing or damaged, or does not fit the vectors.
         """
-        names = ("token", "cache_folder", "revision", "local_files_only")
-        hub = {name: kwargs[name] for name in names if name in kwargs} | {"subfolder": subfolder}
+        hub = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs} | {"subfolder": subfolder}
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
         config = cls.load_config(model_name_or_path, **hub)

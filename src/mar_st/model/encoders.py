@@ -21,8 +21,8 @@ from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.model.adapters import merge_lora
 from mar_st.model.loading import check_files, check_weights, loading_of
-from mar_st.model.names import model_folder, model_source
-from mar_st.model.native_gte import native
+from mar_st.model.names import model_folder
+from mar_st.model.native_gte import fetch, native
 from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import append_eos, check_tokenizer
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 Role: TypeAlias = Literal["query", "document"]
 PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]
-EncoderSource: TypeAlias = str | Path | tuple[PretrainedConfig, PreTrainedTokenizerBase]
+_Random: TypeAlias = tuple[PretrainedConfig, PreTrainedTokenizerBase]
+EncoderSource: TypeAlias = str | Path | _Random
 
 #: Files of weights that transformers loads.
 _WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
@@ -85,14 +86,13 @@ def load_encoder(
         MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
             the weights are damaged, or the folder ends in a linear layer of another width than `projection`.
     """
-    if not isinstance(source, tuple):
-        source = model_source(source)
-    with loading_of(source):
-        saved = None if isinstance(source, tuple) else saved_modules(source, revision)
+    place = source if isinstance(source, tuple) else fetch(source, revision)
+    with loading_of(place):
+        saved = None if isinstance(place, tuple) else saved_modules(place)
         dense = None
         if saved is not None and saved.dense is not None:
-            dense = Dense.load(saved.name, subfolder=saved.dense, revision=revision)
-        transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
+            dense = Dense.load(str(saved.dense))
+        transformer = _transformer(place if saved is None else saved.transformer, dict(model_kwargs or {}))
         check_weights(transformer, source)
     merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
@@ -119,32 +119,17 @@ def load_encoder(
     return modules
 
 
-def _transformer(
-    source: EncoderSource, saved: SavedModules | None, revision: str | None, model_kwargs: dict[str, Any]
-) -> Transformer:
+def _transformer(source: Path | _Random, model_kwargs: dict[str, Any]) -> Transformer:
     transformer: Transformer
-    hub = {"revision": revision} if revision is not None else {}
-    if isinstance(source, tuple):
-        with tempfile.TemporaryDirectory() as folder:
-            random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
-            write_encoder(random, source[1], Path(folder))
-            del random  # two copies of a large model do not fit in memory
-            transformer = Transformer(folder, model_kwargs=model_kwargs)
+    if isinstance(source, Path):
+        with native(source) as loadable:
+            transformer = Transformer.load(loadable, model_kwargs=model_kwargs)
         return transformer
-    with native(transformer_folder(str(source)), revision) as loadable:
-        if saved is None:
-            transformer = Transformer(
-                loadable,
-                model_kwargs={**model_kwargs, **hub},
-                processor_kwargs=dict(hub),
-                config_kwargs=dict(hub),
-            )
-        else:
-            # Its settings (length, lower case, ...) are in a separate file, which `load` reads.
-            below = "" if Path(loadable).is_dir() else saved.transformer
-            transformer = Transformer.load(
-                loadable, subfolder=below, revision=revision, model_kwargs=model_kwargs
-            )
+    with tempfile.TemporaryDirectory() as folder:
+        random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
+        write_encoder(random, source[1], Path(folder))
+        del random  # two copies of a large model do not fit in memory
+        transformer = Transformer(folder, model_kwargs=model_kwargs)
     return transformer
 
 
@@ -199,16 +184,6 @@ def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fo
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
-
-
-def transformer_folder(source: str) -> str:
-    """Return the first module's folder of a sentence-transformers folder; any other source itself.
-
-    Raises:
-        MarError: The folder does not start with a transformer.
-    """
-    saved = saved_modules(source) if Path(source).is_dir() else None
-    return source if saved is None else str(Path(source) / saved.transformer)
 
 
 def _mode(pooling: PoolingMode | None, saved: SavedModules | None, role: Role, name: str) -> PoolingMode:

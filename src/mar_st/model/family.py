@@ -21,6 +21,7 @@ from mar_st.modules.arrangement import route, width
 from mar_st.modules.layout import (
     ROUTER_FILE,
     is_query_route,
+    query_routes,
     read_router,
     routers,
     saved_chain,
@@ -39,7 +40,8 @@ def query_encoders(folder: str | Path) -> list[str]:
     Raises:
         MarError: The folder is not a saved MAR.
     """
-    return [name for name in _structure(Path(folder))["structure"] if is_query_route(name)]
+    _structure(Path(folder))
+    return query_routes(Path(folder))
 
 
 def add_query_encoder(

@@ -1,13 +1,11 @@
-"""Loading a saved MAR, whole or some routes of it, and the checks of what is loaded.
-
-Only the files of the routes that are loaded are opened.
-"""
+"""Loading some routes of a saved model, and the checks of what is loaded."""
 
 from __future__ import annotations
 
 import pickle
 import re
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +20,11 @@ from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
-from mar_st.files import one_line, read_json
+from mar_st.files import one_line
 from mar_st.lookup.module import LookupEncoder
-from mar_st.modules.bigrams import BigramTransformer
-from mar_st.modules.layout import ROUTER_FILE, check_route, module_path, with_further
+from mar_st.model.names import KNOWN_MODELS
+from mar_st.modules.bigrams import HUB_OPTIONS, BigramTransformer
+from mar_st.modules.layout import check_route, listed_modules, with_further
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,22 +49,6 @@ _DEVICES_THAT_KEEP_MARKS = {"cpu", "cuda", "mps", "xpu", "meta"}
 
 #: Most names of missing weights in a message.
 _LISTED = 4
-
-
-def module_class(name: str, source: str, **options: Any) -> Any:
-    """Return the class of a saved module.
-
-    Args:
-        name: Full class name, including its module.
-        source: Folder or Hub name of the model that contains it.
-        **options: `trust_remote_code`, `token`, `cache_folder`, `revision`, `local_files_only`.
-
-    Raises:
-        ValueError: The class is neither of this package nor of sentence-transformers, and `trust_remote_code`
-            is False.
-    """
-    trusted = bool(options.pop("trust_remote_code", False))
-    return OWN_MODULES.get(name) or import_module_class(name, source, trust_remote_code=trusted, **options)
 
 
 @contextmanager
@@ -166,75 +149,71 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
     ]
 
 
-def load_saved(source: str, wanted: Mapping[str, str] | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Load a saved MAR, and return the arguments of `SentenceTransformer` that make the model.
+def has_routes(source: str, **hub: Any) -> bool:
+    """Return True if a folder or Hub name holds a model with routes.
 
     Args:
         source: Folder or Hub name.
-        wanted: Saved name of each route, by the name that it gets in the loaded model; default all routes.
-        options: Options of `SentenceTransformer`; those for finding files and for loading modules are used.
+        **hub: `token`, `cache_folder`, `revision`, `local_files_only`.
 
     Raises:
-        MarError: The folder is no MAR, or a route, a folder of one of its modules, or weights of an encoder
-            are missing or damaged.
+        MarError: The model does not exist, or its list of modules is damaged.
     """
-    hub: dict[str, Any] = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
-    hub["local_files_only"] = bool(options.get("local_files_only"))
-    loading = {name: options.get(name) for name in ("model_kwargs", "processor_kwargs", "config_kwargs")}
-    loading |= {"backend": options.get("backend") or "torch"}
-    loading |= {"trust_remote_code": bool(options.get("trust_remote_code"))}
+    try:
+        listing = load_file_path(source, "modules.json", **hub)
+        plain = listing is None and load_file_path(source, "config.json", **hub) is not None
+    except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
+        raise MarError(
+            f"{source} is neither a folder nor a repository that can be loaded from the Hub "
+            f"({one_line(error, 200)})."
+        ) from error
+    if listing is None and not plain:
+        raise MarError(
+            f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub name "
+            f"or one of {', '.join(KNOWN_MODELS)}."
+        )
+    if listing is None:
+        return False
+    return any(entry.type.endswith(".Router") for entry in listed_modules(Path(listing).parent))
 
-    def read(name: str) -> Any:
-        file = load_file_path(source, name, **hub)
-        return read_json(Path(file)) if file else None
 
-    def load(kind: str, subfolder: str) -> Any:
-        module_type = module_class(kind, source, trust_remote_code=loading["trust_remote_code"], **hub)
-        if Path(source).is_dir() and subfolder and not (Path(source) / subfolder).is_dir():
-            raise MarError(f"{source} lacks {subfolder}, which its listings name; copy it there again.")
-        return module_type.load(source, subfolder=subfolder, **hub, **loading)
+@dataclass(frozen=True)
+class RouterLoader:
+    """Loads some routes of a saved router, and opens no files of others; takes the place of its class.
 
-    with loading_of(source):
-        listing = read("modules.json")
-        if not listing or not any(entry["type"].endswith(".Router") for entry in listing):
-            raise MarError(
-                f"{source} is not a saved MAR: expected a modules.json with a Router. Load a model without "
-                "routes with SentenceTransformer, or build a MAR with MAR.from_encoders."
+    Attributes:
+        wanted: Saved name of each route, by the name that it gets in the loaded model; `None`: all routes.
+    """
+
+    wanted: Mapping[str, str] | None = None
+
+    def load(self, source: str, subfolder: str = "", **options: Any) -> Router:
+        """Load a router, as `Module.load`.
+
+        Raises:
+            MarError: Its configuration is damaged, or a route or the folder of a module is missing.
+        """
+        hub = {name: options.get(name) for name in HUB_OPTIONS}
+        content = Router.load_config(source, subfolder=subfolder, **hub)
+        listing = with_further(content, Path(source, subfolder))
+        structure = listing["structure"]
+
+        def load(key: str) -> Any:
+            kind, folder = listing["types"][key], Path(subfolder, key).as_posix()
+            trusted = bool(options.get("trust_remote_code"))
+            module_type: Any = OWN_MODULES.get(kind) or import_module_class(
+                kind, source, trust_remote_code=trusted, **hub
             )
-        modules: list[Any] = []
-        for entry in listing:
-            module_path(Path(source), entry["path"], f"{source}/modules.json")
-            if entry["type"].endswith(".Router"):
-                router = with_further(
-                    read(Path(entry["path"], ROUTER_FILE).as_posix()), Path(source, entry["path"])
-                )
-                modules.append(_router(source, entry["path"], router, wanted, load))
-            else:
-                modules.append(load(entry["type"], entry["path"]))
-        config = read("config_sentence_transformers.json") or {}
-        check_weights(nn.ModuleList(modules), source)
-    return {
-        "modules": modules,
-        "prompts": {**(config.get("prompts") or {}), **(options.get("prompts") or {})},
-        **{
-            name: config.get(name) if options.get(name) is None else options[name]
-            for name in ("similarity_fn_name", "default_prompt_name")
-        },
-    }
+            if Path(source).is_dir() and not (Path(source) / folder).is_dir():
+                raise MarError(f"{source} lacks {folder}, which its listings name; copy it there again.")
+            return module_type.load(source, subfolder=folder, **options)
 
-
-def _router(
-    source: str, folder: str, listing: Mapping[str, Any], wanted: Mapping[str, str] | None, load: Any
-) -> Router:
-    structure = listing["structure"]
-    chains: dict[str, Any] = {}
-    for route, saved in (wanted or {name: name for name in structure}).items():
-        check_route(source, route.partition("-")[0], saved, structure)
-        chains[route] = [
-            load(listing["types"][key], Path(folder, key).as_posix()) for key in structure[saved]
-        ]
-    ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
-    default = (listing.get("parameters") or {}).get("default_route")
-    if default is not None and default not in ordered:
-        default = next(iter(ordered))
-    return Router(ordered, default_route=default, allow_empty_key=False)
+        chains: dict[str, Any] = {}
+        for route, saved in (self.wanted or {name: name for name in structure}).items():
+            check_route(source, route.partition("-")[0], saved, structure)
+            chains[route] = [load(key) for key in structure[saved]]
+        ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
+        default = (listing.get("parameters") or {}).get("default_route")
+        if default is not None and default not in ordered:
+            default = next(iter(ordered))
+        return Router(ordered, default_route=default, allow_empty_key=False)

@@ -15,10 +15,11 @@ from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
 from mar_st.model.adapters import has_adapter
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import OWN_MODULES, load_saved
+from mar_st.model.loading import OWN_MODULES, RouterLoader, check_weights, has_routes, loading_of
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.modules.arrangement import arrange, is_truncation, route, truncation, width
+from mar_st.modules.bigrams import HUB_OPTIONS
 from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.text.texts import join_document
 
@@ -54,10 +55,26 @@ class MAR(SentenceTransformer):
     #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
     _module_classes = OWN_MODULES
 
-    def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
-        if model_name_or_path is not None:
-            kwargs |= load_saved(model_source(model_name_or_path), None, kwargs)
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        model_name_or_path: str | Path | None = None,
+        *,
+        saved_routes: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if model_name_or_path is None:
+            super().__init__(**kwargs)
+        else:
+            source = model_source(model_name_or_path)
+            if not has_routes(source, **{name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}):
+                raise MarError(
+                    f"{source} is not a saved MAR: expected a modules.json with a Router. Load a model "
+                    "without routes with SentenceTransformer, or build a MAR with MAR.from_encoders."
+                )
+            self._router_loader = RouterLoader(saved_routes)
+            with loading_of(source):
+                super().__init__(source, **kwargs)
+            check_weights(self, source)
         if not isinstance(self[0], Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
                 "A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
@@ -191,8 +208,12 @@ class MAR(SentenceTransformer):
         saved = {"query": query or "query", "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
         whole = routes == "both" and query is None
-        loaded = load_saved(model_source(path), None if whole else wanted, kwargs)
-        return cls(**{**kwargs, **loaded}).eval()
+        return cls(path, saved_routes=None if whole else wanted, **kwargs).eval()
+
+    def _load_module_class_from_ref(self, class_ref: str, *args: Any, **kwargs: Any) -> Any:
+        if class_ref.endswith(".Router"):
+            return self._router_loader
+        return super()._load_module_class_from_ref(class_ref, *args, **kwargs)
 
     # -- its parts --
 
@@ -287,18 +308,16 @@ class MAR(SentenceTransformer):
         if task not in PROMPT_NAMES:
             raise MarError(f"Unknown task {task!r}; choose one of {', '.join(PROMPT_NAMES)}.")
         name = PROMPT_NAMES[task]
-        if name in self.prompts:
-            _use_prompt(kwargs, name)
+        if name in self.prompts and kwargs.get("prompt") is None and kwargs.get("prompt_name") is None:
+            kwargs["prompt_name"] = name
         vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
         return vectors
 
     def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Encode documents as sentence-transformers does; takes `{title, text}` dicts, as `encode_corpus`."""
-        if isinstance(inputs, Mapping):
-            inputs = join_document(inputs)
-        elif not isinstance(inputs, str):
-            inputs = [join_document(entry) if isinstance(entry, Mapping) else entry for entry in inputs]
-        return super().encode_document(inputs, *args, **kwargs)
+        single = isinstance(inputs, str | Mapping)
+        texts: Any = join_document(inputs) if single else [join_document(entry) for entry in inputs]
+        return super().encode_document(texts, *args, **kwargs)
 
     def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
         """Encode documents with the document encoder, after the stored prompt `document`, if it has one.
@@ -314,19 +333,8 @@ class MAR(SentenceTransformer):
             MarError: The document route is not loaded.
         """
         self.route_modules("document")
-        if self.prompts.get("document"):
-            _use_prompt(kwargs, "document")
-        single = isinstance(documents, str) or hasattr(documents, "get")
-        entries: Any = [documents] if single else documents
-        vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
-        encoded: np.ndarray = vectors[0] if single else vectors
-        return encoded
-
-
-def _use_prompt(options: dict[str, Any], name: str) -> None:
-    """Choose a stored prompt, unless the options of an `encode` call give another."""
-    if options.get("prompt") is None and options.get("prompt_name") is None:
-        options["prompt_name"] = name
+        vectors: np.ndarray = self.encode_document(documents, **kwargs)
+        return vectors
 
 
 def _float32(vectors: Any) -> Any:

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
-from mar_st.model.encoders import transformer_folder
-from mar_st.model.native_gte import native
+from mar_st.model.native_gte import fetch, native
+from mar_st.model.saved_modules import transformer_folder
 from mar_st.modules.retromae_decoder import MLMHead
 
 
@@ -23,10 +23,9 @@ def source_head(source: str, revision: str | None = None) -> MLMHead | None:
         The head, or `None` if the architecture has none, the files hold no weights of it, or it is not a
         linear layer, a norm and an output over the vocabulary.
     """
-    options: dict[str, Any] = {"revision": revision} if revision is not None else {}
     try:
-        with native(transformer_folder(source), revision) as folder:
-            model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **options)
+        with native(transformer_folder(fetch(source, revision))) as folder:
+            model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     except ValueError:  # no masked-LM class for this architecture
         return None
     return _extract(model, set(info["missing_keys"]))

@@ -24,26 +24,16 @@ _DROPPED = {
 
 
 @contextmanager
-def native(source: str, revision: str | None = None) -> Iterator[str]:
-    """Provide a source that needs no remote code: itself, or a temporary folder of links to its files.
-
-    Args:
-        source: Folder, or Hub name.
-        revision: Branch, tag or commit of a Hub name.
+def native(folder: Path) -> Iterator[str]:
+    """Provide a folder that needs no remote code: itself, or a temporary folder of links to its files.
 
     Raises:
-        MarError: A `new` checkpoint cannot be downloaded, or uses a variant that the native model lacks.
+        MarError: A `new` checkpoint uses a variant that the native model lacks.
     """
-    from transformers.utils.hub import cached_file  # lazy: transformers
-
-    try:
-        config = read_record(Path(str(cached_file(source, "config.json", revision=revision)))) or {}
-    except (OSError, ValueError):  # missing, which the loader then reports
-        config = {}
+    config = read_record(folder / "config.json") or {}
     if config.get("model_type") != "new":
-        yield source
+        yield str(folder)
         return
-    folder = fetch(source, revision)
     with tempfile.TemporaryDirectory() as scratch:
         links = Path(scratch) / folder.name
         links.mkdir()
@@ -66,7 +56,10 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
 
     patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
-        return Path(snapshot_download(str(source), revision=revision, allow_patterns=patterns))
+        folder = Path(snapshot_download(str(source), revision=revision, allow_patterns=patterns))
+        if not any(folder.rglob("*.safetensors")):
+            snapshot_download(str(source), revision=revision, allow_patterns=["pytorch_model*.bin"])
+        return folder
     except Exception as error:  # whatever the Hub client raises, the remedy is the same
         raise MarError(
             f"Cannot download {source} ({type(error).__name__}: {one_line(error, 300)}). Download it where "

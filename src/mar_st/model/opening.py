@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import load_file_path
 
 from mar_st.errors import MarError
-from mar_st.files import one_line
 from mar_st.model.dtypes import use_native_dtype
-from mar_st.model.loading import OWN_MODULES, check_weights, loading_of
+from mar_st.model.loading import OWN_MODULES, check_weights, has_routes, loading_of
 from mar_st.model.mar import MAR
-from mar_st.model.names import KNOWN_MODELS, model_source
+from mar_st.model.names import model_source
 from mar_st.model.tokenizers import check_tokenizer
-from mar_st.modules.layout import listed_modules
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mar_st.model.mar import Routes
-
-
-class PlainModel(SentenceTransformer):
-    """A model without routes; modules of this package need no `trust_remote_code`."""
-
-    _module_classes = OWN_MODULES
-
-
-def has_routes(source: str) -> bool:
-    """Return True if a folder or Hub name holds a model with routes.
-
-    Raises:
-        MarError: The model does not exist, or its list of modules is damaged.
-    """
-    try:
-        listing = load_file_path(source, "modules.json")
-        plain = listing is None and load_file_path(source, "config.json") is not None
-    except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
-        raise MarError(
-            f"{source} is neither a folder nor a repository that can be loaded from the Hub "
-            f"({one_line(error, 200)})."
-        ) from error
-    if listing is None and not plain:
-        raise MarError(
-            f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub name "
-            f"or one of {', '.join(KNOWN_MODELS)}."
-        )
-    if listing is None:
-        return False
-    return any(entry.type.endswith(".Router") for entry in listed_modules(Path(listing).parent))
 
 
 def open_model(
@@ -76,8 +44,7 @@ def open_model(
     """
     path = model_source(source)
     if has_routes(path):
-        with loading_of(path):
-            model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
+        model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
     elif query is not None:
         raise MarError(
             f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "
@@ -85,7 +52,7 @@ def open_model(
         )
     else:
         with loading_of(path):
-            model = PlainModel(path, **options).eval()
+            model = SentenceTransformer._load_with_module_classes(path, OWN_MODULES, **options).eval()
             check_weights(model, path)
             check_tokenizer(getattr(model[0], "tokenizer", None), path)
     use_native_dtype(model, options.get("model_kwargs"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mar_st.errors import MarError
+from mar_st.model.native_gte import fetch
 from mar_st.model.saved_modules import saved_modules
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, s
 
 
 def _prompts(source: EncoderSource, revision: str | None = None) -> dict[str, str]:
-    saved = None if isinstance(source, tuple) else saved_modules(source, revision)
+    saved = None if isinstance(source, tuple) else saved_modules(fetch(source, revision))
     return saved.prompts if saved is not None else {}
 
 

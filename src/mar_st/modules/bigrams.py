@@ -153,12 +153,6 @@ def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
     return torch.where(keys[at] == wanted, at, -1)
 
 
-def count_values(module: nn.Module) -> int:
-    """Return the number of values in a model's vectors of token pairs; its parameters do not include them."""
-    tables = [part for part in module.modules() if isinstance(part, Bigrams)]
-    return sum(part.first.numel() + part.second.numel() for part in tables)
-
-
 def pair_keys(first: Tensor, second: Tensor) -> Tensor:
     """Return one number for each pair of token ids, int64; pairs are ordered as their ids."""
     return (first << 32) | second

@@ -77,6 +77,13 @@ class QueryTokenizer:
         return len(encoding.ids) + overflowing
 
 
+def _array(path: Path, *, mapped: bool = False) -> Any:
+    try:
+        return load_array(path, mapped=mapped)
+    except (ValueError, OSError) as error:
+        raise EncoderError(f"{path} cannot be read ({error}); copy or export the encoder again.") from error
+
+
 class EmbeddingTable:
     """Rows of the token table, read from the file as they are needed.
 
@@ -92,12 +99,7 @@ class EmbeddingTable:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            header: Any = load_array(path, mapped=True)
-        except (ValueError, OSError) as error:
-            raise EncoderError(
-                f"{path} cannot be read ({error}); copy or export the encoder again."
-            ) from error
+        header = _array(path, mapped=True)
         fits = header.ndim == 2 and header.dtype in (np.float16, np.float32) and header.flags.c_contiguous
         if not fits or not isinstance(header, np.memmap):
             raise EncoderError(
@@ -137,24 +139,16 @@ class BigramTable:
 
     def __init__(self, folder: Path, width: int) -> None:
         keys, *vectors = (folder / name for name in BIGRAM_FILES)
-        try:
-            self._keys: np.ndarray = load_array(keys)
-        except (ValueError, OSError) as error:
-            raise EncoderError(
-                f"{keys} cannot be read ({error}); copy or export the encoder again."
-            ) from error
+        self._keys: np.ndarray = _array(keys)
         self._first, self._second = (EmbeddingTable(path) for path in vectors)
+        tables = (self._first, self._second)
         fits = self._keys.ndim == 1 and self._keys.dtype == np.int64 and len(self._keys) > 0
         fits = fits and bool((np.diff(self._keys) > 0).all())
-        if not fits or any((one.rows, one.width) != (len(self._keys), width) for one in self._tables):
+        if not fits or any((one.rows, one.width) != (len(self._keys), width) for one in tables):
             raise EncoderError(
                 f"The vectors of token pairs in {folder} do not fit each other or embeddings of {width} "
                 "dimensions. Copy or export the encoder again."
             )
-
-    @property
-    def _tables(self) -> tuple[EmbeddingTable, EmbeddingTable]:
-        return self._first, self._second
 
     def add(self, embeddings: np.ndarray, ids: np.ndarray, segments: np.ndarray) -> None:
         """Add the vectors of all pairs within texts to token embeddings, in place.

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from mar_st.files import read_json
 from mar_st.lookup.features import DICTIONARY, Features, saved_features
 from mar_st.model.digest import model_digest, space_of
-from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
+from mar_st.modules.layout import query_routes, saved_chain
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -127,12 +127,9 @@ def _chain(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
     """Return the name of a query encoder and its saved modules; `None` unless it is a lookup encoder."""
     if not (folder / "modules.json").is_file():
         return None
-    name = None
-    if routers(folder):
-        name = "query" if query is None else query
-        if not is_query_route(name) or name not in query_routes(folder):
-            return None
-    elif query is not None:
+    routes = query_routes(folder)
+    name = query or "query" if routes else query
+    if name is not None and name not in routes:
         return None
     first, *others = saved_chain(folder, name or "query")
     if first.type != _LOOKUP_TYPE or not all(part.type.endswith(_NORMALIZE_SUFFIX) for part in others):

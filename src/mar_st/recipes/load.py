@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mar_st.errors import MarError
-from mar_st.files import YamlError, parse_yaml, regular
-from mar_st.options import validated
+from mar_st.files import YamlError, parse_yaml
+from mar_st.options import read_yaml, validated
 from mar_st.recipes.schema import STAGE_RANKS, Recipe
 
 RECIPES = Path(__file__).parent
@@ -71,10 +71,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     Raises:
         MarError: The file is not valid YAML, or holds something else.
     """
-    try:
-        content = parse_yaml(regular(path).read_text(encoding="utf-8"))
-    except (YamlError, UnicodeDecodeError) as error:
-        raise MarError(f"{path} is not valid YAML: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise MarError(f"{path} should hold a mapping with 'name' and so on.")
     return content

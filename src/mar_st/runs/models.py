@@ -26,6 +26,7 @@ from mar_st.model.encoders import (
 )
 from mar_st.model.layers import keep_layers, set_dropout
 from mar_st.model.mar import MAR
+from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder
 from mar_st.model.saved_modules import saved_modules
@@ -35,7 +36,6 @@ from mar_st.modules.bigrams import BigramTransformer
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
 from mar_st.recipes.schema import DistillStage, JointStage
-from mar_st.vocabulary import check_cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,6 @@ def check_models(recipe: Recipe) -> None:
     for side, backbone in recipe.backbones.items():
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{side} backbone")
-            check_cut(recipe, side)
         shape = shape_of(backbone, recipe.document)
         try:
             count(shape)
@@ -100,11 +99,10 @@ def check_models(recipe: Recipe) -> None:
 
 def _saved_projection(backbone: Backbone) -> int | None:
     """Return the width of the linear layer that the source of a backbone ends in, `None` without one."""
-    saved = None if backbone.source is None else saved_modules(backbone.source, backbone.revision)
+    saved = None if backbone.source is None else saved_modules(fetch(backbone.source, backbone.revision))
     if saved is None or saved.dense is None:
         return None
-    config: dict[str, Any] = Dense.load_config(saved.name, subfolder=saved.dense, revision=backbone.revision)
-    return int(config["out_features"])
+    return int(Dense.load_config(str(saved.dense))["out_features"])
 
 
 @dataclass

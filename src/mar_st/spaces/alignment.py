@@ -391,14 +391,14 @@ class _Run:
 
     def _measured(self, part: Path) -> dict[str, Any]:
         """Return scores on the tasks, agreement with the teacher, speed and size of every query encoder."""
-        judged = measure.JudgedTasks.of(self.tasks, self.space, self.settings.seed)
         task_queries = [text for task in self.tasks for text in task.queries.values()]
         texts = task_queries or self.held["query"] or self.texts["query"] or self.texts["document"]
         rows: dict[str, Any] = {}
         for rung in self.rungs:
             name = self._route(rung)
             model = MAR.from_pretrained(part, routes="query", query=name)
-            row = {"route": name, "tasks": judged.report(model), "agreement": self._agreement(model)}
+            tasks = measure.task_scores(model, self.tasks, self.space, self.settings.seed)
+            row = {"route": name, "tasks": tasks, "agreement": self._agreement(model)}
             rows[rung.name] = row | measure.speed(model.to("cpu"), texts) | measure.sizes(part, name)
         return {"default": self.default.name, "method": measure.method(), "rungs": rows}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,56 +120,34 @@ def load_tasks(folders: Sequence[str]) -> list[TaskData]:
     return tasks
 
 
-@dataclass
-class JudgedTasks:
-    """Tasks with the vectors of their documents, and the scores of the teacher's own query vectors.
+def task_scores(model: MAR, tasks: Sequence[TaskData], space: Space, seed: int) -> dict[str, Any]:
+    """Return an encoder's score and retention by task; the teacher's store keeps the vectors of its texts.
 
-    Attributes:
-        tasks: The tasks.
-        documents: Vectors of their documents, `(documents, dim)` each.
-        teacher: Scores of the teacher's vectors of their queries.
-        seed: Seed of the bootstrap.
+    Returns:
+        For each task name: `metric`, `queries`, `score`, `teacher`, `retention` (score over that of the
+        teacher's queries on the same documents) and its 95 % `interval` (the same resampled queries for
+        both); None where the teacher finds nothing.
     """
-
-    tasks: list[TaskData]
-    documents: list[torch.Tensor]
-    teacher: list[Scores]
-    seed: int
-
-    @classmethod
-    def of(cls, tasks: Sequence[TaskData], space: Space, seed: int) -> JudgedTasks:
-        """Ask the teacher for the vectors of all documents and queries; its store keeps them."""
-        documents = [torch.from_numpy(np.asarray(space.documents(list(t.corpus.values())))) for t in tasks]
-        taught = [np.asarray(space.vectors(list(task.queries.values()), "query")) for task in tasks]
-        return cls(list(tasks), documents, list(map(_scores, tasks, taught, documents)), seed)
-
-    def report(self, model: MAR) -> dict[str, Any]:
-        """Return an encoder's score and retention by task.
-
-        Returns:
-            For each task name: `metric`, `queries`, `score`, `teacher`, `retention` (score over that of the
-            teacher's queries on the same documents) and its 95 % `interval` (the same resampled queries for
-            both); None where the teacher finds nothing.
-        """
-        report: dict[str, Any] = {}
-        for number, (task, documents, teacher) in enumerate(
-            zip(self.tasks, self.documents, self.teacher, strict=True)
-        ):
-            own = _scores(task, model.encode_queries(list(task.queries.values())), documents)
-            drawn, taught = (
-                bootstrap(scores, resamples=RESAMPLES, seed=[self.seed, number]) for scores in (own, teacher)
-            )
-            score, best = float(own.per_seed()[0]), float(teacher.per_seed()[0])
-            usable = taught > 0
-            report[task.task.name] = {
-                "metric": task.metric,
-                "queries": len(task.queries),
-                "score": round(score, 5),
-                "teacher": round(best, 5),
-                "retention": round(score / best, 4) if best else None,
-                "interval": _interval(drawn[usable] / taught[usable]) if best else None,
-            }
-        return report
+    report: dict[str, Any] = {}
+    for number, task in enumerate(tasks):
+        documents = torch.from_numpy(np.asarray(space.documents(list(task.corpus.values()))))
+        queries = list(task.queries.values())
+        own = _scores(task, model.encode_queries(queries), documents)
+        teacher = _scores(task, np.asarray(space.vectors(queries, "query")), documents)
+        drawn, taught = (
+            bootstrap(scores, resamples=RESAMPLES, seed=[seed, number]) for scores in (own, teacher)
+        )
+        score, best = float(own.per_seed()[0]), float(teacher.per_seed()[0])
+        usable = taught > 0
+        report[task.task.name] = {
+            "metric": task.metric,
+            "queries": len(queries),
+            "score": round(score, 5),
+            "teacher": round(best, 5),
+            "retention": round(score / best, 4) if best else None,
+            "interval": _interval(drawn[usable] / taught[usable]) if best else None,
+        }
+    return report
 
 
 def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Scores:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data import Texts, Triples, data_digest, locate, read_rows, vocabulary_cut
 from mar_st.errors import MarError
-from mar_st.files import read_record, regular
+from mar_st.files import regular
 from mar_st.model.digest import model_digest
-from mar_st.model.encoders import transformer_folder
-from mar_st.model.names import model_folder
 from mar_st.vocabulary.trim import trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from mar_st.data import Source
     from mar_st.recipes.schema import Backbone, Recipe, Side
@@ -55,31 +53,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner)
-
-
-def check_cut(recipe: Recipe, side: Side) -> None:
-    """Check that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
-
-    Raises:
-        MarError: A name in `texts` is neither a data entry nor a file, or no piece would be removed.
-    """
-    backbone: Backbone = getattr(recipe, side)
-    cut = backbone.vocabulary
-    if cut is None or backbone.source is None:
-        return
-    entries = [entry.name for entry in recipe.data]
-    for name in cut.texts:
-        if name not in entries:
-            locate(name)
-    folder = model_folder(backbone.source)
-    if folder is None:
-        return  # on the Hub
-    size = (read_record(Path(transformer_folder(str(folder)), "config.json")) or {}).get("vocab_size")
-    if isinstance(size, int) and cut.keep >= size:
-        raise MarError(
-            f"{side}.vocabulary.keep is {cut.keep}, but {backbone.source} has {size} pieces; give a smaller "
-            "number, or leave 'vocabulary' out."
-        )
 
 
 def cut_backbones(

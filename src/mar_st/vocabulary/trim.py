@@ -26,9 +26,9 @@ from mar_st.files import (
     write_json,
 )
 from mar_st.model.describe import count_parameters
-from mar_st.model.encoders import transformer_folder
 from mar_st.model.loading import check_files
 from mar_st.model.native_gte import fetch, native, native_gte_config
+from mar_st.model.saved_modules import transformer_folder
 from mar_st.model.tokenizers import with_backend
 from mar_st.vocabulary.choose import choose, coverage_of, usage_of
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
@@ -110,7 +110,7 @@ def trim(
     if prompts is None:
         saved = read_record(root / "config_sentence_transformers.json") or {}
         prompts = [text for text in (saved.get("prompts") or {}).values() if text]
-    cut = _Cut(Path(transformer_folder(str(root))), str(source))
+    cut = _Cut(transformer_folder(root), str(source))
     cut.choose(keep, texts, prompts)
 
     def left_out(folder: str, names: list[str]) -> set[str]:
@@ -146,7 +146,7 @@ class _Cut:
             native_content = native_gte_config(self.content)
         try:
             self.config = AutoConfig.for_model(**native_content).to_dict()
-            with native(str(folder)) as loadable:
+            with native(folder) as loadable:
                 self.tokenizer: Any = AutoTokenizer.from_pretrained(loadable)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MarError(f"{folder} is no transformers model with a tokenizer ({error}).") from error
@@ -235,7 +235,7 @@ class _Cut:
         Raises:
             MarError: It splits a text otherwise although all pieces stay.
         """
-        with native(str(out)) as loadable:
+        with native(out) as loadable:
             saved: Any = AutoTokenizer.from_pretrained(loadable)
         before, after = (tokenizer("")["input_ids"] for tokenizer in (self.tokenizer, saved))
         if [int(self.new[number]) for number in before] != list(after):

@@ -57,8 +57,9 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         MAR.from_pretrained(folder, routes="queries")
     with pytest.raises(MarError, match="loads none"):
         MAR.from_pretrained(folder, routes="document", query="query")
-    with pytest.raises(MarError, match="not a saved MAR"):
-        MAR.from_pretrained(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MarError, match="holds no model"):
+        MAR.from_pretrained(tmp_path / "empty")
     with pytest.raises(MarError, match="There is no folder"):
         MAR.from_pretrained(tmp_path / "nothing")
     with pytest.raises(MarError, match="without routes"):

@@ -59,7 +59,7 @@ def test_the_configuration_keeps_its_values_under_native_names():
 
 def test_a_folder_of_links_needs_no_code_and_goes_away(checkpoint):
     before = (checkpoint / "config.json").read_text(encoding="utf-8")
-    with native(str(checkpoint)) as source:
+    with native(checkpoint) as source:
         folder = Path(source)
         assert folder.name == checkpoint.name != str(checkpoint)
         assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
