@@ -29,7 +29,7 @@ QUESTIONS = {
     "要做什么检查": "检查项目：{}一般先做血常规。",
 }
 STAGES = ["01-query-init", "02-document-init", "03-align", "04-joint"]
-LORA = ["stages.3.lora_r=4", "stages.3.lora_alpha=16", "stages.3.learning_rate=0.02"]
+LORA = ["stages.joint.lora_r=4", "stages.joint.lora_alpha=16", "stages.joint.learning_rate=0.02"]
 
 
 @pytest.fixture(scope="module")

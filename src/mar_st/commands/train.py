@@ -19,7 +19,8 @@ class TrainSettings(Settings):
 
     recipe: Annotated[str, Argument()] = Field(description="Name of a packaged recipe, or a YAML file.")
     overrides: Annotated[tuple[str, ...], Switch("--set")] = Field(
-        default=(), description="Override KEY=VALUE of the recipe, e.g. stages.0.epochs=2; may be repeated."
+        default=(),
+        description="Override KEY=VALUE of the recipe, e.g. stages.align.epochs=2; may be repeated.",
     )
     tiny: bool = Field(
         default=False, description="Use small random encoders of the same architectures, and packaged data."

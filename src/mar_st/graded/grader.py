@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.files import read_json, sha256
+from mar_st.files import read_json
+from mar_st.model.digest import model_digest
 from mar_st.model.reranker import Reranker
 
 if TYPE_CHECKING:
@@ -159,10 +160,9 @@ class Grader:
             raise MarError(f"{file} is not what 'mar cross-encoder' writes ({error!r}).") from error
         self._reranker = Reranker(str(self.folder), batch_size=batch_size)
 
-    def identity(self) -> dict[str, str]:
-        """Return digests of all that the labels depend on: weights, settings, tokenizer and thresholds."""
-        files = [*self.folder.glob("*.safetensors"), *self.folder.glob("*.json")]
-        return {file.name: sha256(file) for file in sorted(files)}
+    def identity(self) -> str:
+        """Return the digest of all that the labels depend on: weights, settings, tokenizer and thresholds."""
+        return model_digest(self.folder)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return the scores of (query, document) pairs, shape (pairs,), float32."""

@@ -19,9 +19,9 @@ from mar_st.files import (
     load_package,
     locked,
     read_record,
-    sha256,
     write_json,
 )
+from mar_st.model.digest import model_digest
 from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
@@ -168,10 +168,9 @@ def show_grader(report: dict[str, Any]) -> str:
 
 
 def _identity(pairs: Sequence[GradedPair], settings: GraderSettings) -> str:
-    weights = Path(settings.base) / "model.safetensors"
     recorded = settings.model_dump(mode="json", exclude={"data", "out", "base"})
-    base = sha256(weights) if weights.is_file() else settings.base
-    return hashlib.sha256(json.dumps([recorded, base, *pairs]).encode()).hexdigest()[:32]
+    content = [recorded, model_digest(settings.base), *pairs]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def _split(pairs: Sequence[GradedPair], seed: int) -> tuple[list[GradedPair], list[GradedPair]]:

@@ -103,11 +103,6 @@ def document_parts(root: Path) -> list[SavedModule] | None:
     return parts
 
 
-def document_prompt(prompts: dict[str, str]) -> str:
-    """Return the stored prompt of documents, as sentence-transformers finds it; else empty."""
-    return next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), "") or ""
-
-
 def modules_digest(modules: Sequence[Any]) -> str:
     """Return the digest of loaded modules: kinds, settings, tokenizers, and every weight in its dtype.
 
@@ -153,7 +148,8 @@ def _of_parts(root: Path, parts: Iterable[SavedModule], route: str) -> str:
                 _add(digest, [path.relative_to(part.path).as_posix(), _content(path)])
     prompts = (_json(root / "config_sentence_transformers.json").get("prompts") or {}).items()
     own = {key: text for key, text in prompts if (key in DOCUMENT_PROMPTS) == (route == "document") and text}
-    _add(digest, document_prompt(own) if route == "document" else own)
+    of_documents = next((own[name] for name in DOCUMENT_PROMPTS if name in own), "")
+    _add(digest, of_documents if route == "document" else own)
     return digest.hexdigest()
 
 

@@ -24,7 +24,7 @@ from mar_st.files import one_line
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import KNOWN_MODELS
 from mar_st.modules.bigrams import HUB_OPTIONS, BigramTransformer
-from mar_st.modules.layout import check_route, listed_modules, with_further
+from mar_st.modules.layout import is_query_route, listed_modules, with_further
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -210,7 +210,15 @@ class RouterLoader:
 
         chains: dict[str, Any] = {}
         for route, saved in (self.wanted or {name: name for name in structure}).items():
-            check_route(source, route.partition("-")[0], saved, structure)
+            known = [
+                name
+                for name in structure
+                if self.wanted is None or is_query_route(name) == (route == "query")
+            ]
+            if saved not in known:
+                raise MarError(
+                    f"{source} has no {route} encoder {saved!r}; it has {', '.join(known) or 'none'}."
+                )
             chains[route] = [load(key) for key in structure[saved]]
         ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
         default = (listing.get("parameters") or {}).get("default_route")

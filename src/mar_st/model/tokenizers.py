@@ -36,7 +36,7 @@ def train_tokenizer(
         role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
         vocab_size: Maximum size of the vocabulary, special tokens included. Every character of the texts is
             included, whatever the size.
-        max_token_length: Maximum number of characters per token; 1 gives a character-level tokenizer.
+        max_token_length: Maximum number of characters per token, from 2.
         max_length: Maximum number of tokens per text.
 
     Returns:
@@ -46,10 +46,9 @@ def train_tokenizer(
     backend.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"\s+"), "")]
     )
-    splits = [pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
-    if max_token_length == 1:  # the trainer merges two characters whatever its limit
-        splits.append(pre_tokenizers.Split(Regex("."), "isolated"))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
+    )
     backend.train_from_iterator(
         texts,
         trainers.BpeTrainer(

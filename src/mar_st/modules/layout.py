@@ -10,7 +10,6 @@ from mar_st.errors import MarError
 from mar_st.files import JsonError, listed_path, read_json, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 ROUTER_FILE = "router_config.json"
@@ -59,8 +58,7 @@ def listed_modules(root: Path) -> list[SavedModule]:
 def routers(root: Path) -> list[Path]:
     """Return the folders of a saved model's routers, in order."""
     entries = listed_modules(root) if (root / "modules.json").is_file() else []
-    folders = [entry.path for entry in entries if entry.type.endswith(".Router")]
-    return folders or ([root] if (root / ROUTER_FILE).is_file() else [])
+    return [entry.path for entry in entries if entry.type.endswith(".Router")]
 
 
 def read_router(folder: Path) -> dict[str, Any]:
@@ -133,28 +131,6 @@ def query_routes(root: Path) -> list[str]:
     ]
 
 
-def check_route(source: str | Path, side: str, name: str, routes: Iterable[str]) -> None:
-    """Check that a saved model has a route for a side.
-
-    Args:
-        source: The model, for the error message.
-        side: `query` or `document`.
-        name: Name of the saved route.
-        routes: Names of all saved routes.
-
-    Raises:
-        MarError: The route does not exist, or it is not a query route.
-    """
-    known = list(routes)
-    if side != "query":
-        if name not in known:
-            raise MarError(f"{source} has no {name!r} route; it has {', '.join(known)}.")
-        return
-    queries = [route for route in known if is_query_route(route)]
-    if name not in queries:
-        raise MarError(f"{source} has no query encoder {name!r}; it has {', '.join(queries) or 'none'}.")
-
-
 def saved_chain(root: Path, route: str) -> list[SavedModule]:
     """Return the modules that texts of a route go through, those after the routers included.
 
@@ -180,22 +156,17 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
     return chain
 
 
-def own_modules(root: Path, route: str = "query") -> bool:
-    """Return True if a route has modules of this package.
-
-    Plain sentence-transformers loads such a model only with `trust_remote_code=True`.
-    """
-    return any(part.type.startswith(_OWN_PREFIX) for part in saved_chain(root, route))
-
-
 def loading_call(name: str, root: Path) -> str:
     """Return the Python expression that loads a saved model with plain sentence-transformers.
+
+    It needs `trust_remote_code=True` if the query encoder has modules of this package.
 
     Args:
         name: Name of the model in the expression.
         root: Its folder.
     """
-    return f'SentenceTransformer("{name}"{", trust_remote_code=True" if own_modules(root) else ""})'
+    own = any(part.type.startswith(_OWN_PREFIX) for part in saved_chain(root, "query"))
+    return f'SentenceTransformer("{name}"{", trust_remote_code=True" if own else ""})'
 
 
 def _damaged(path: Path, error: Exception) -> MarError:

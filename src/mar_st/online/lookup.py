@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from mar_st.files import read_json
+from mar_st.files import read_record
 from mar_st.lookup.features import DICTIONARY, Features, saved_features
 from mar_st.model.digest import model_digest, space_of
 from mar_st.modules.layout import query_routes, saved_chain
@@ -69,7 +69,7 @@ class NumpyLookupEncoder:
         if name_and_chain is None:
             return None
         name, chain = name_and_chain
-        place, config = chain[0].path, _json(chain[0].path / "config.json")
+        place, config = chain[0].path, read_record(chain[0].path / "config.json") or {}
         try:
             with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
                 if file.get_slice("embedding.weight").get_dtype() not in _TABLE_TYPES:
@@ -94,7 +94,7 @@ class NumpyLookupEncoder:
             query=name,
             space=space_of(folder),
             normalised=len(chain) > 1,
-            prompts=_json(folder / "config_sentence_transformers.json").get("prompts") or {},
+            prompts=(read_record(folder / "config_sentence_transformers.json") or {}).get("prompts") or {},
         )
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
@@ -135,10 +135,3 @@ def _chain(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
     if first.type != _LOOKUP_TYPE or not all(part.type.endswith(_NORMALIZE_SUFFIX) for part in others):
         return None
     return name, [first, *others]
-
-
-def _json(path: Path) -> Any:
-    try:
-        return read_json(path) if path.is_file() else {}
-    except ValueError as error:
-        raise EncoderError(f"{path} cannot be read ({error}); copy the encoder again.") from error

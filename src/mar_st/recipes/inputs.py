@@ -35,7 +35,7 @@ class TokenizerConfig(Strict):
     """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
 
     vocab_size: int = Field(gt=16, description="number of pieces, special tokens included")
-    max_token_length: int = Field(default=4, ge=1, description="maximum number of characters per token")
+    max_token_length: int = Field(default=4, ge=2, description="maximum number of characters per token")
 
 
 class VocabularyCut(Strict):

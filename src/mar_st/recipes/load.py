@@ -30,8 +30,8 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
             another recipe: mappings are merged, lists and values replaced, `null` removes a side. A mapping
             in place of a list of named entries (data, stages) changes only the entries that it names:
             `stages: {align: {epochs: 2}, joint: null}`.
-        overrides: `a.b=value` settings applied on top; list entries by index or name
-            (`stages.0.epochs=2`, `stages.align.epochs=2`), values are YAML.
+        overrides: `a.b=value` settings applied on top in the same way (`stages.align.epochs=2`); values are
+            YAML.
 
     Raises:
         MarError: The recipe does not exist, its YAML is broken, a key is unknown or a combination is
@@ -39,7 +39,7 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
     """
     content = read_content(name)
     for override in overrides or []:
-        _apply(content, override)
+        content = merged(content, _changes(override), f"--set {override}")
     return validated(Recipe, content, str(name))
 
 
@@ -142,25 +142,15 @@ def _rank(entry: dict[str, Any]) -> int:
     return STAGE_RANKS.get(str(entry.get("stage")), len(STAGE_RANKS))
 
 
-def _at(content: Any, part: str) -> Any:
-    """Return the key or index of a step of a dotted path; list entries are found by index or by name."""
-    if not isinstance(content, list):
-        return part
-    names = [entry.get("name") if isinstance(entry, dict) else None for entry in content]
-    return names.index(part) if part in names else int(part)
-
-
-def _apply(content: Any, override: str) -> None:
+def _changes(override: str) -> dict[str, Any]:
+    """Return an override `a.b=value` in the form of a recipe that extends another."""
     key, separator, value = override.partition("=")
     if not separator:
-        raise MarError(f"--set takes KEY=VALUE, for instance stages.0.epochs=2; got {override!r}.")
-    *parents, last = key.split(".")
+        raise MarError(f"--set takes KEY=VALUE, for instance stages.align.epochs=2; got {override!r}.")
     try:
-        parsed = parse_yaml(value)
-        for part in parents:
-            content = content[_at(content, part)]
-        content[_at(content, last)] = parsed
+        changes = parse_yaml(value)
     except YamlError as error:
         raise MarError(f"--set {override}: {value!r} is not valid YAML: {error}") from error
-    except (KeyError, IndexError, ValueError, TypeError) as error:
-        raise MarError(f"--set {override}: the recipe has no {key!r} ({error}).") from error
+    for part in reversed(key.split(".")):
+        changes = {part: changes}
+    return dict(changes)

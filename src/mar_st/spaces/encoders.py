@@ -234,14 +234,7 @@ def source_side(model: SentenceTransformer, most: int) -> Side | None:
 
 def copied(chain: Sequence[Any], dim: int) -> list[Any]:
     """Return a copy of an encoder without its normalisation, cut to the first `dim` dimensions."""
-    kept = [module for module in chain if not isinstance(module, Normalize)]
-    # A cut between two normalisations is scaled, which only they undo.
-    modules = [
-        truncation(module.in_features, module.out_features)
-        if is_truncation(module)
-        else copy.deepcopy(module)
-        for module in kept
-    ]
+    modules = [copy.deepcopy(module) for module in chain if not isinstance(module, Normalize)]
     full = width(modules)
     return [*modules, truncation(full, dim)] if full > dim else modules
 

@@ -1,4 +1,4 @@
-"""What a query encoder keeps of its teacher: scores on tasks, agreement of vectors, speed and size."""
+"""What a query encoder keeps of its teacher's scores on tasks, and its speed and size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores, bootstrap
 from mar_st.evaluation.tasks import Task, load_task, score_vectors
-from mar_st.export.measure import BATCH_TEXTS, cosines
+from mar_st.export.measure import BATCH_TEXTS
 from mar_st.export.measure import speed as measured_speed
 from mar_st.model.describe import count_parameters
 from mar_st.modules.layout import saved_chain
@@ -22,84 +22,12 @@ if TYPE_CHECKING:
     from mar_st.evaluation.tasks import TaskData
     from mar_st.model.mar import MAR
     from mar_st.spaces.space import Space
-    from mar_st.teachers import Vectors
-
-#: Maximum documents that are ranked for the overlap of the best ten; more are sampled.
-MAX_DOCUMENTS = 50_000
 
 #: Resamples of the bootstrap.
 RESAMPLES = 2000
 
 #: Said below every table: the nearer of two encoders to the teacher's vectors may rank worse.
-CAUTION = (
-    "Cosine and overlap@10 compare vectors and hits with the teacher's on held-out texts; they are no "
-    "measure of search"
-)
-
-
-def ranked(
-    queries: np.ndarray, corpus: np.ndarray, own: Sequence[int] | None, *, top: int = 10
-) -> np.ndarray:
-    """Return the rows of the highest inner products for each query, `(queries, top)`, best first.
-
-    Args:
-        queries: Query vectors, `(n, dim)`.
-        corpus: Document vectors, `(documents, dim)`.
-        own: For each query, the corpus row to exclude because it is the query itself; -1: none.
-        top: Rows per query; fewer if the corpus is smaller.
-    """
-    scores = queries @ corpus.T
-    if own is not None:
-        rows = np.asarray(own)
-        known = np.flatnonzero(rows >= 0)
-        scores[known, rows[known]] = -np.inf
-        top = min(top, len(corpus) - 1)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :top]
-
-
-def agreement(
-    encoded: Mapping[str, np.ndarray],
-    taught: Mapping[str, np.ndarray],
-    corpus: Vectors | None,
-    own: Sequence[int],
-    *,
-    seed: int,
-) -> dict[str, Any]:
-    """Measure the agreement on held-out texts.
-
-    Args:
-        encoded: The student's vectors of held-out texts by role (`query`, `document`), `(n, dim)` each.
-        taught: The teacher's vectors of the same texts.
-        corpus: Vectors of the documents to retrieve from; `None` leaves retrieval out.
-        own: Corpus rows of the held-out documents; these are the queries if there are no others.
-        seed: Seed of the sample of a large corpus.
-
-    Returns:
-        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` (share of the teacher's ten
-        best documents among the student's) with its 95 % interval over the queries, and the counts.
-    """
-    report: dict[str, Any] = {}
-    for role, vectors in encoded.items():
-        report[f"cosine_{role}"] = round(float(cosines(vectors, taught[role]).mean()), 4)
-        report[f"held_out_{role}"] = len(vectors)
-    role = "query" if "query" in encoded else "document"
-    if corpus is None or len(corpus) < 2 or role not in encoded:
-        return report
-    if len(corpus) > MAX_DOCUMENTS:
-        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MAX_DOCUMENTS, replace=False))
-        places = {int(row): place for place, row in enumerate(kept)}
-        own = [places.get(int(row), -1) for row in own]
-        corpus = corpus.select(kept)
-    documents = np.asarray(corpus)
-    excluded = own if role == "document" else None
-    tops = [ranked(vectors[role], documents, excluded) for vectors in (encoded, taught)]
-    shares = np.array([len(set(one) & set(other)) / len(other) for one, other in zip(*tops, strict=True)])
-    drawn = bootstrap(Scores(shares[None]), resamples=RESAMPLES, seed=[seed])
-    report["overlap_at_10"] = round(float(shares.mean()), 4)
-    report["overlap_interval"] = _interval(drawn)
-    report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
-    report["overlap_corpus"] = len(documents)
-    return report
+CAUTION = "Cosine compares vectors with the teacher's on held-out texts; it is no measure of search"
 
 
 def load_tasks(folders: Sequence[str]) -> list[TaskData]:
@@ -185,36 +113,23 @@ def sizes(folder: Path, route: str) -> dict[str, float]:
 
 
 def table_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return the measurements of all query encoders as lines of text: scores on the tasks first."""
-    rows = report["rungs"]
-    lines, notes = [], []
-    for name in next(iter(rows.values()))["tasks"]:
-        own = {rung: row["tasks"][name] for rung, row in rows.items()}
-        one = next(iter(own.values()))
-        lines.append(
-            f"{name}: {one['metric']} of {one['queries']} queries; the teacher's is {one['teacher']:.4f}"
-        )
-        for rung, task in own.items():
+    """Return the measurements of all query encoders as a table in lines of text."""
+    import pandas as pd  # lazy: pandas
+
+    rows = []
+    for rung, row in report["rungs"].items():
+        line = {"rung": rung, "route": row["route"]}
+        for name, task in row["tasks"].items():
+            line[f"{name} {task['metric']}"] = f"{task['score']:.4f}"
             share = "-"
             if task["retention"] is not None:
                 low, high = task["interval"]
-                share = f"{task['retention']:.1%} of the teacher's [{low:.1%}, {high:.1%}]"
-            lines.append(f"{rung:8} {task['score']:.4f}  {share}")
-        lines.append("")
-    if not lines:
-        notes = ["Search was not measured: give a task with --eval."]
-    lines.append(
-        f"{'rung':8} {'route':14} {'cosine':>7} {'overlap@10':>10} {'p50 ms':>9} {'queries/s':>9} "
-        f"{'parameters':>12} {'MiB':>8}"
-    )
-    for rung, row in rows.items():
-        agreed = row["agreement"]
-        cosine = agreed.get("cosine_query", agreed.get("cosine_document"))
-        figures = (
-            "-" if value is None else f"{value:.3f}" for value in (cosine, agreed.get("overlap_at_10"))
-        )
-        lines.append(
-            f"{rung:8} {row['route']:14} {next(figures):>7} {next(figures):>10} {row['p50_ms']:9.3f} "
-            f"{row['per_second']:9.0f} {row['parameters']:12,} {row['mib']:8.1f}"
-        )
-    return [*lines, f"{CAUTION}. Times: {report['method']}.", *notes]
+                share = f"{task['retention']:.1%} [{low:.1%}, {high:.1%}]"
+            line[f"of the teacher's {task['teacher']:.4f}"] = share
+        line |= {name: f"{row['agreement'][name]:.3f}" for name in row["agreement"] if "cosine" in name}
+        line |= {"p50 ms": f"{row['p50_ms']:.3f}", "queries/s": f"{row['per_second']:.0f}"}
+        rows.append(line | {"parameters": f"{row['parameters']:,}", "MiB": f"{row['mib']:.1f}"})
+    searched = any(row["tasks"] for row in report["rungs"].values())
+    notes = [] if searched else ["Search was not measured: give a task with --eval."]
+    table = pd.DataFrame(rows).to_string(index=False)
+    return [*table.splitlines(), f"{CAUTION}. Times: {report['method']}.", *notes]

@@ -18,7 +18,6 @@ def test_labels_come_from_scores_and_thresholds(trained):
     unseen = [("肚子疼", text) for text in DOCUMENTS.values()]
     assert grader.label(unseen).tolist() == list(DOCUMENTS)
     assert grader.identity() == Grader(trained["out"]).identity()
-    assert THRESHOLDS_FILE in grader.identity()
 
 
 def test_the_folder_is_a_cross_encoder_like_any_other(trained):

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.model.opening import PlainModel, open_model
+from mar_st.model.opening import open_model
 from mar_st.modules.bigrams import BIGRAMS_FILE, Bigrams, BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -118,7 +118,7 @@ def test_saved_equals_loaded(tmp_path, dtype):
     expected = model.encode([TEXT, "药"])
     model.save(str(tmp_path / "model"))
     for loaded in (
-        PlainModel(str(tmp_path / "model"), device="cpu"),
+        open_model(tmp_path / "model", device="cpu", model_kwargs={"dtype": "auto"}),
         SentenceTransformer(str(tmp_path / "model"), device="cpu", trust_remote_code=True),
     ):
         assert isinstance(loaded[0], BigramTransformer)
@@ -130,7 +130,7 @@ def test_other_backends_are_refused(tmp_path):
     encoder = plain()
     model_of(BigramTransformer.of(encoder, table(encoder))).save(str(tmp_path / "model"))
     with pytest.raises(MarError, match=r"only with torch, not with onnx\. .* mar export"):
-        PlainModel(str(tmp_path / "model"), device="cpu", backend="onnx")
+        open_model(tmp_path / "model", device="cpu", backend="onnx")
 
 
 @pytest.mark.thorough

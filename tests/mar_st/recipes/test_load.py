@@ -125,14 +125,12 @@ def test_ablations_change_only_what_their_name_says():
 
 
 def test_overrides_change_fields_and_unknown_ones_are_refused(load, content):
-    recipe = load(content, ["stages.0.epochs=3", "seed=7", "data.0.path=/data"])
-    assert (recipe.stages[0].epochs, recipe.seed, recipe.data[0].path) == (3, 7, "/data")
-    recipe = load(content, ["stages.align.epochs=9", "data.sts.negatives=3"])
-    assert (next(s.epochs for s in recipe.stages if s.name == "align"), recipe.data[1].negatives) == (9, 3)
-    with pytest.raises(MarError, match=r"no 'stages\.alinge\.epochs'"):
-        load(content, ["stages.alinge.epochs=1"])
-    with pytest.raises(MarError, match=r"no 'stages\.9\.epochs'"):
-        load(content, ["stages.9.epochs=1"])
+    recipe = load(content, ["stages.align.epochs=9", "seed=7", "data.sts.negatives=3"])
+    assert next(s.epochs for s in recipe.stages if s.name == "align") == 9
+    assert (recipe.seed, recipe.data[1].negatives) == (7, 3)
+    for key in ("stages.alinge.epochs", "stages.0.epochs", "stages.align.epoch"):
+        with pytest.raises(MarError, match=r"alinge|'0'|epoch"):
+            load(content, [f"{key}=1"])
     with pytest.raises(MarError, match="KEY=VALUE"):
         load(content, ["seed"])
 

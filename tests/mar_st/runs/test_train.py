@@ -58,7 +58,7 @@ def test_finished_stages_are_kept(finished, recipe_file):
 @pytest.fixture(scope="module")
 def short_run(recipe_file, tmp_path_factory):
     """The run folder of three steps per stage, and the overrides that make the recipe so short."""
-    overrides = [f"stages.{index}.epochs=0.6" for index in range(len(STAGES))]
+    overrides = [f"stages.{stage[3:]}.epochs=0.6" for stage in STAGES]
     out = tmp_path_factory.mktemp("runs") / "short"
     train(load_recipe(recipe_file, overrides), out, say=silent)
     return out, overrides
@@ -68,10 +68,10 @@ def short_run(recipe_file, tmp_path_factory):
 @pytest.mark.parametrize(
     ("override", "kept"),
     [
-        ("stages.3.temperature=0.2", ["query-init", "document-init", "align"]),
-        ("stages.2.epochs=1", ["query-init", "document-init"]),
-        ("stages.1.dims=[24,48]", ["query-init"]),
-        ("stages.0.temperature=0.2", ["document-init"]),  # which does not depend on the queries
+        ("stages.joint.temperature=0.2", ["query-init", "document-init", "align"]),
+        ("stages.align.epochs=1", ["query-init", "document-init"]),
+        ("stages.document-init.dims=[24,48]", ["query-init"]),
+        ("stages.query-init.temperature=0.2", ["document-init"]),  # which does not depend on the queries
         ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
     ],
 )
@@ -90,7 +90,7 @@ def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
     out, data = tmp_path / "run", tmp_path / "triples.jsonl"
     original = recipe_file.with_name("triples.jsonl").read_text(encoding="utf-8")
     data.write_text(original, encoding="utf-8")
-    settings = [f"data.0.path={data}", *(f"stages.{index}.epochs=0.2" for index in range(4))]
+    settings = [f"data.answers.path={data}", *(f"stages.{stage[3:]}.epochs=0.2" for stage in STAGES)]
     train(load_recipe(recipe_file, settings), out, save_steps=1000, say=silent)
     data.write_text(original.replace("头疼", "牙疼"), encoding="utf-8")
     lines = []
@@ -191,10 +191,10 @@ def test_a_second_launch_with_the_same_folder_is_refused(recipe_file, tmp_path):
 @pytest.mark.slow
 def test_runs_share_stages_by_their_digest(recipe_file, tmp_path):
     store = tmp_path / "store"
-    short = [f"stages.{index}.epochs=0.2" for index in range(4)]
+    short = [f"stages.{stage[3:]}.epochs=0.2" for stage in STAGES]
     first = train(load_recipe(recipe_file, short), tmp_path / "first", stages=store, say=silent)
     lines = []
-    other = load_recipe(recipe_file, [*short, "name=other", "stages.3.epochs=0.4"])
+    other = load_recipe(recipe_file, [*short, "name=other", "stages.joint.epochs=0.4"])
     second = train(other, tmp_path / "second", stages=store, say=lines.append)
     assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == STAGES_KEPT
     assert len(list(store.glob("*/done.json"))) == 5
