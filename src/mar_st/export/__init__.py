@@ -44,8 +44,9 @@ def export(settings: ExportSettings) -> Listing | dict[str, Any]:
 
 def as_text(written: Listing | dict[str, Any]) -> str:
     """Return what was written as text: one line per variant, the chosen one marked."""
+    refused: dict[str, str] = {}
     if isinstance(written, dict):  # a lookup encoder
-        chosen, dim, refused = "numpy-int8", written["dim"], {}
+        chosen, dim = "numpy-int8", written["dim"]
         reports = {chosen: written}
     else:
         chosen, dim, refused = written.chosen, written.dim, written.refused

@@ -53,11 +53,6 @@ class LookupEncoder(InputModule):
         self.bias = nn.Parameter(torch.zeros(self.dim))
 
     @property
-    def lengths(self) -> tuple[int, int]:
-        """Characters of the shortest and of the longest n-gram."""
-        return self.features.lengths
-
-    @property
     def max_seq_length(self) -> int:
         """Characters (not tokens) of a normalised text that count; the rest is cut."""
         return self.features.max_length
@@ -118,7 +113,7 @@ class LookupEncoder(InputModule):
         """Return the settings that are saved, with a digest of the dictionary."""
         return {
             "embedding_dimension": self.dim,
-            "lengths": list(self.lengths),
+            "lengths": list(self.features.lengths),
             "max_length": self.features.max_length,
             "dictionary": self.features.digest(),
         }
