@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, finished_folder, write_json
+from mar_st.files import finished_folder, write_json
 from mar_st.model.packed import MANIFEST, TENSORS_FILE, packed_digest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def pack(model: str | Path, out: str | Path) -> None:
         for path in weights
     }
     with finished_folder(target) as part:
-        ignored = shutil.ignore_patterns("*.safetensors", DIGESTS)
+        ignored = shutil.ignore_patterns("*.safetensors")
         shutil.copytree(source, part, ignore=ignored, copy_function=shutil.copyfile, dirs_exist_ok=True)
         save_file(stored, str(part / TENSORS_FILE))
         (part / TENSORS_FILE).chmod(0o644)  # safetensors lets only the owner read

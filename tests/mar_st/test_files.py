@@ -15,7 +15,6 @@ from mar_st.errors import MarError
 from mar_st.files import (
     JsonError,
     YamlError,
-    check_digests,
     finished,
     finished_folder,
     listed_path,
@@ -25,7 +24,6 @@ from mar_st.files import (
     printable,
     read_json,
     read_record,
-    write_digests,
     write_json,
     write_text,
 )
@@ -76,20 +74,6 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
         other.stdout.close()
     with locked(tmp_path / "run"):
         pass
-
-
-def test_digests_find_a_cut_and_a_changed_file(tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "weights").write_bytes(b"12345678")
-    write_digests(tmp_path)
-    check_digests(tmp_path, whole=True)
-    (tmp_path / "sub" / "weights").write_bytes(b"12345679")
-    check_digests(tmp_path)
-    with pytest.raises(MarError, match="weights"):
-        check_digests(tmp_path, whole=True)
-    (tmp_path / "sub" / "weights").write_bytes(b"1234")
-    with pytest.raises(MarError, match="weights"):
-        check_digests(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", ".hidden", "", 3, "a\x00b", "link/x"])

@@ -67,7 +67,7 @@ def encode_corpus(
     """
     settings, root = settings or EncodeSettings(), Path(out)
     device = _device()
-    with locked(root, MarError):
+    with locked(root):
         source = resolve(model)
         scan = scan_corpus(corpus, shard, show_progress=show_progress)
         for line in scan.odd:

@@ -1,8 +1,7 @@
 """Files on disk: written completely or not at all, checked names, digests, and one lock per folder."""
 
 from mar_st.files.checkpoints import last_checkpoint
-from mar_st.files.digests import DIGESTS, check_digests, sha256, write_digests
-from mar_st.files.packages import PackageError, load_package
+from mar_st.files.packages import load_package
 from mar_st.files.reading import (
     JsonError,
     YamlError,
@@ -15,6 +14,7 @@ from mar_st.files.reading import (
     read_json,
     read_record,
     regular,
+    sha256,
 )
 from mar_st.files.writing import (
     LOCK,
@@ -29,12 +29,9 @@ from mar_st.files.writing import (
 )
 
 __all__ = [
-    "DIGESTS",
     "LOCK",
     "JsonError",
-    "PackageError",
     "YamlError",
-    "check_digests",
     "clear",
     "counted",
     "finished",
@@ -53,7 +50,6 @@ __all__ = [
     "replace_folder",
     "sha256",
     "user_cache",
-    "write_digests",
     "write_json",
     "write_text",
 ]

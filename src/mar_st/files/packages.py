@@ -8,10 +8,6 @@ from typing import Any
 from mar_st.errors import MarError
 
 
-class PackageError(MarError):
-    """An optional package is not installed; the message holds the pip command."""
-
-
 def load_package(name: str, *, extra: str) -> Any:
     """Import an optional package, or a module of this distribution that needs some.
 
@@ -20,11 +16,9 @@ def load_package(name: str, *, extra: str) -> Any:
         extra: Extra of this distribution that installs what is needed.
 
     Raises:
-        PackageError: A package is not installed, or cannot be imported.
+        MarError: A package is not installed, or cannot be imported.
     """
     try:
         return import_module(name)
     except ImportError as error:
-        raise PackageError(
-            f"A package is missing ({error}). Install: pip install 'medteb[{extra}]'"
-        ) from error
+        raise MarError(f"A package is missing ({error}). Install: pip install 'medteb[{extra}]'") from error

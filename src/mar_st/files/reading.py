@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tokenize
@@ -149,6 +150,12 @@ def regular(path: Path) -> Path:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise MarError(f"{path} is a pipe or a device. Give a regular file.")
     return path
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def listed_path(folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError) -> Path:

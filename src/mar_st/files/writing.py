@@ -80,11 +80,11 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, sort_keys: b
 
 
 @contextmanager
-def locked(folder: Path, error: type[Exception] = MarError) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Make a folder if it is missing, and keep other processes out; a killed process releases its lock.
 
     Raises:
-        Exception: Another process is writing the folder; raised as `error`.
+        MarError: Another process is writing the folder.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def locked(folder: Path, error: type[Exception] = MarError) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise error(
+        raise MarError(
             f"Another process is writing {folder}. Wait for it to end, or give another folder."
         ) from None
     try:

@@ -19,7 +19,7 @@ from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import counted, finished_folder, locked, write_json
 from mar_st.index.base import MILVUS_PREFIX
-from mar_st.index.documents import Documents, documents_of, write_documents
+from mar_st.index.documents import documents_of, write_documents
 from mar_st.index.folder import (
     FORMAT,
     MANIFEST,
@@ -99,14 +99,14 @@ def build_index(
     settings = build_settings(kind, source.dim, len(source))
     with finished_folder(root) as new:
         part = new / "000001"
-        write_documents(part, documents_of(folder, corpus))
+        fields = write_documents(part, documents_of(folder, corpus))
         words = bm25 and corpus is not None
         entry = _segment(part, kind, settings, source, words=words, progress=progress)
         about: dict[str, Any] = {
             "format": FORMAT, "version": VERSION, "generation": 1,
             "model": (folder.manifest.get("model") or {}).get("name"), "space": folder.space,
             "dim": source.dim, "similarity": folder.similarity, "texts": corpus is not None,
-            "fields": Documents(part).types, "kind": kind, "params": settings, "search": {}, "measured": None,
+            "fields": fields, "kind": kind, "params": settings, "search": {}, "measured": None,
             "bm25": words, "count": len(source), "efforts": {}, "segments": [entry],
         }  # fmt: skip
         if kind != "exact":
@@ -249,12 +249,11 @@ def _change(
     shutil.rmtree(part, ignore_errors=True)  # of a killed update
     earlier = (segment.documents[row] for segment, rows in merged for row in rows.tolist())
     added = () if folder is None else documents_of(folder, corpus)
-    write_documents(part, chain(earlier, added), opened.fields)
+    fields = write_documents(part, chain(earlier, added), opened.fields)
     sources = [Vectors([segment.index.vectors], rows) for segment, rows in merged]
     source = Vectors([*sources, *([] if folder is None else [compared(folder)])])
     kind = opened.kind if whole else "exact"
     params = build_settings(kind, source.dim, len(source))
     entry = _segment(part, kind, params, source, words=opened.has_words, progress=progress)
-    fields = {**Documents(part).types, **opened.fields}
     changed = {"params": params} if whole else {}
     return publish(root, about, {**about, **changed, "fields": fields, "segments": [*entries, entry]})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +40,16 @@ _COMPARE = {"gt": pc.greater, "gte": pc.greater_equal, "lt": pc.less, "lte": pc.
 
 def write_documents(
     folder: Path, documents: Iterable[Entry], fields: Mapping[str, FieldType] | None = None
-) -> None:
+) -> dict[str, FieldType]:
     """Write the documents of a segment, in the order of its vectors.
 
     Args:
         folder: Folder to write to.
         documents: The documents.
         fields: Existing types of metadata fields; values of other types are not compared.
+
+    Returns:
+        The types of all metadata fields.
     """
     folder.mkdir(exist_ok=True)
     types, count = FieldTypes(), 0
@@ -78,6 +81,7 @@ def write_documents(
     table = pa.table(arrays)
     with pa.ipc.new_file(str(folder / FIELDS), table.schema) as writer:
         writer.write_table(table)
+    return known
 
 
 def _column(values: Sequence[Scalar | None], kind: FieldType, count: int) -> Any:
@@ -110,12 +114,6 @@ class Documents:
 
     def __len__(self) -> int:
         return self._starts[-1]
-
-    @cached_property
-    def types(self) -> dict[str, FieldType]:
-        """Return the types of the metadata fields."""
-        names: dict[Any, FieldType] = {pa.float64(): "number", pa.bool_(): "boolean"}
-        return {name: names.get(column.type, "string") for name, column in self._fields.items()}
 
     def __getitem__(self, row: int) -> Entry:
         number = bisect_right(self._starts, row) - 1

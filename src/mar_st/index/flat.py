@@ -37,7 +37,7 @@ def faiss() -> Any:
     """Import FAISS.
 
     Raises:
-        PackageError: It is not installed.
+        MarError: It is not installed.
     """
     return load_package("faiss", extra="index")
 

@@ -44,7 +44,6 @@ def search_all(
     *,
     where: Where = None,
     hybrid: bool = False,
-    rerank: int | None = None,
     progress: bool = True,
 ) -> Run:
     """Return the best documents of every query, in the form of `pytrec_eval`: query to document to score.
@@ -55,7 +54,6 @@ def search_all(
         k: Documents per query.
         where: Filter on the metadata.
         hybrid: Fuse with BM25.
-        rerank: Number of documents to rerank.
         progress: Show a progress bar.
     """
     names, run = list(queries), dict[str, dict[str, float]]()
@@ -63,8 +61,9 @@ def search_all(
         for start in range(0, len(names), _QUERIES_PER_BATCH):
             batch = names[start : start + _QUERIES_PER_BATCH]
             texts = [queries[name] for name in batch]
-            results = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            run |= dict(zip(batch, results, strict=True))
+            results = searcher.search(texts, k, where=where, hybrid=hybrid)
+            hits = ({hit.id: hit.score for hit in one} for one in results)
+            run |= dict(zip(batch, hits, strict=True))
             bar.update(len(batch))
     return run
 

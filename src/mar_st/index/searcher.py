@@ -72,14 +72,13 @@ class Hit:
     legs: dict[str, Leg]
     text: str = field(default="", repr=False)
 
-    def to_json(self, *, text: bool = False) -> dict[str, Any]:
-        """Return the hit as JSON, with its whole text if asked for."""
-        content: dict[str, Any] = {
+    def to_json(self) -> dict[str, Any]:
+        """Return the hit as JSON, without its whole text."""
+        return {
             "id": self.id, "score": self.score, "rank": self.rank, "title": self.title,
             "snippet": self.snippet, "metadata": self.metadata,
             "legs": {name: {"rank": leg.rank, "score": leg.score} for name, leg in self.legs.items()},
         }  # fmt: skip
-        return {**content, "text": self.text} if text else content
 
 
 class Ranked(NamedTuple):
@@ -259,22 +258,6 @@ class Searcher:
                 ranking["bm25"] = keys, scores
         ranked = [fuse(ranking, self.words_weight) for ranking in rankings]
         return self._hits(ranked, texts, k, rerank_count, deadline)
-
-    def run(
-        self,
-        texts: Sequence[str],
-        k: int,
-        *,
-        where: Where = None,
-        hybrid: bool = False,
-        rerank: int | None = None,
-    ) -> list[dict[str, float]]:
-        """Return only ids and scores, for evaluation: a mapping for each query."""
-        if hybrid or self._reranked(rerank):
-            results = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            return [{hit.id: hit.score for hit in hits} for hits in results]
-        ids, scores = self.index.search(self._cut(self._encoded(texts)), k, where=where, settings=self.effort)
-        return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors of queries as the index compares them, `(n, dim)` float32.

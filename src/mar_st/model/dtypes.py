@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from mar_st.files import DIGESTS, finished, write_digests
+from mar_st.files import finished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,6 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
         with finished(path) as part:
             save_file(stored, str(part), metadata=metadata)
         size += path.stat().st_size
-    if (Path(folder) / DIGESTS).is_file():
-        write_digests(Path(folder))
     return size
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, finished_folder, read_record, write_digests
+from mar_st.files import finished_folder, read_record
 from mar_st.model.opening import open_model
 from mar_st.modules.arrangement import route, width
 from mar_st.modules.layout import (
@@ -84,8 +84,6 @@ def add_query_encoder(
     listing["types"] |= module_types
     listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    if (root / DIGESTS).is_file():
-        write_digests(root)
 
 
 def _add_tail(folder: Path, name: str) -> None:

@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, write_digests
 from mar_st.model.adapters import has_adapter
 from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import OWN_MODULES, RouterLoader, check_weights, has_routes, loading_of
@@ -253,8 +252,6 @@ class MAR(SentenceTransformer):
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package.
 
-        If the folder has digests (`digests.json`), they are those of the new files afterwards.
-
         Raises:
             MarError: An encoder carries an adapter that is not merged.
         """
@@ -268,8 +265,6 @@ class MAR(SentenceTransformer):
         super().save(path, *args, **kwargs)
         for folder in routers(Path(path)):  # own modules are listed separately
             write_router(folder, read_router(folder))
-        if (Path(path) / DIGESTS).is_file():
-            write_digests(Path(path))
 
     def _get_model_config(self) -> dict[str, Any]:
         # A saved model must load even if only sentence-transformers is installed.

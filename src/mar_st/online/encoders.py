@@ -103,7 +103,7 @@ class ExportedEncoder:
 
         Raises:
             EncoderError: The folder is broken, or has no such variant.
-            PackageError: The runtime is not installed.
+            MarError: The runtime is not installed.
         """
         listing = Listing.read(folder)
         variant, runtime = _opened(folder, listing, backend, threads)

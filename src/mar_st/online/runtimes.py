@@ -34,7 +34,7 @@ def optional(name: str, extra: str = "online") -> Any:
     imported. A process that sees medical queries must not send any.
 
     Raises:
-        PackageError: The package is not installed.
+        MarError: The package is not installed.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return load_package(name, extra=extra)
@@ -101,7 +101,7 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
 
     Raises:
         EncoderError: The runtime is not known, or cannot load the graph.
-        PackageError: The runtime is not installed.
+        MarError: The runtime is not installed.
     """
     if variant.runtime not in _RUNTIMES:
         raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {', '.join(_RUNTIMES)}.")

@@ -23,7 +23,6 @@ from mar_st.files import (
     one_line,
     read_record,
     replace_folder,
-    write_digests,
     write_json,
 )
 from mar_st.mining.miner import mine
@@ -359,7 +358,6 @@ class RecipeRun:
                 for source, remote in zip(self.sources, hub, strict=True)
             }
             write_card(part, recipe, digests, folders)
-            write_digests(part)
             replace_folder(part, target)
         self.processes.wait()
         self._say(f"model: {target}")

@@ -17,7 +17,7 @@ def create_app(*args: Any, **kwargs: Any) -> FastAPI:
     """Return the server as an ASGI application; see `mar_st.serve.app.create_app`.
 
     Raises:
-        PackageError: A package is missing.
+        MarError: A package is missing.
     """
     app: FastAPI = load_package("mar_st.serve.app", extra="serve").create_app(*args, **kwargs)
     return app

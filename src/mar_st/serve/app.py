@@ -82,7 +82,7 @@ def create_app(
     """Return the server as an ASGI application.
 
     Args:
-        index: Index in place of that of the settings. An open searcher cannot be reloaded.
+        index: Index in place of that of the settings. A reload takes an open searcher as it is.
         settings: Index, models, limits and keys; `host` and `port` have no effect here.
         encoder: Query encoder in place of that of the settings.
 

@@ -232,7 +232,7 @@ class Generations:
         settings: Sources and limits.
         keys: Read again by a reload.
         metrics: Counts reloads.
-        searcher: An open searcher to use in place of the settings' index; it cannot be opened again.
+        searcher: An open searcher to use in place of the settings' index.
 
     Raises:
         MarError: The index or the encoder cannot be opened, or they do not match.
@@ -245,8 +245,8 @@ class Generations:
         self.number = 0
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._fixed = searcher is not None
-        self._use(self._open() if searcher is None else Engine(searcher, metrics))
+        self._searcher = searcher
+        self._use(self._open())
 
     def _use(self, engine: Engine) -> None:
         self.engine = engine
@@ -257,7 +257,7 @@ class Generations:
 
     def _open(self) -> Engine:
         settings = self.settings
-        searcher = Searcher.open(
+        searcher = self._searcher or Searcher.open(
             str(settings.index), settings.encoder, query=settings.query_encoder, reranker=settings.reranker
         )
         return Engine(searcher, self.metrics)
@@ -272,10 +272,6 @@ class Generations:
         """
         async with self._changing:
             try:
-                if self._fixed:
-                    raise MarError(
-                        "This server was given an open index, so there is no folder to open again."
-                    )
                 self.keys.read()
                 engine = await asyncio.to_thread(self._open)
             except (MarError, OSError):

@@ -22,7 +22,6 @@ from mar_st.files import (
     locked,
     read_record,
     replace_folder,
-    write_digests,
     write_json,
     write_text,
 )
@@ -387,7 +386,6 @@ class _Run:
         write_json(part / REPORT_FILE, report)
         write_text(part / "README.md", self._card(part, manifest, lines))
         write_json(part / MANIFEST, manifest)
-        write_digests(part)
         return manifest
 
     def _measured(self, part: Path) -> dict[str, Any]:

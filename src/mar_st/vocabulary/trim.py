@@ -17,12 +17,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 from mar_st.errors import MarError
 from mar_st.files import (
-    DIGESTS,
     finished_folder,
     listed_path,
     read_json,
     read_record,
-    write_digests,
     write_json,
 )
 from mar_st.model.describe import count_parameters
@@ -122,8 +120,6 @@ def trim(
         place = part / cut.folder.relative_to(root)
         cut.write(place)
         shares = cut.compare(place, texts, prompts)
-        if (part / DIGESTS).is_file():
-            write_digests(part)
         parameters = count_parameters(cut.folder), count_parameters(place)
     return Trimmed((len(cut.pieces), len(cut.order)), parameters, cut.enough, *shares)
 

@@ -11,7 +11,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer
 from transformers import AutoModel
 
 from mar_st.errors import MarError
-from mar_st.files import PackageError, locked
+from mar_st.files import locked
 from mar_st.graded import train
 from mar_st.graded.train import GradedPair, train_grader
 from mar_st.model.reranker import Reranker
@@ -130,5 +130,5 @@ def test_unusable_input_is_refused(base, tmp_path, monkeypatch):
     with locked(tmp_path / "new.work"), pytest.raises(MarError, match="Another process is writing"):
         train_grader(settings(pairs(), base, tmp_path / "new"))
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(PackageError, match="accelerate"):
+    with pytest.raises(MarError, match="accelerate"):
         train_grader(settings(pairs(), base, tmp_path / "new"))

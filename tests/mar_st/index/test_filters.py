@@ -25,9 +25,9 @@ ROWS = [
 
 @pytest.fixture
 def documents(tmp_path):
-    write_documents(tmp_path, (Entry(str(number), "", "text", row) for number, row in enumerate(ROWS)))
+    types = write_documents(tmp_path, (Entry(str(n), "", "text", row) for n, row in enumerate(ROWS)))
     written = Documents(tmp_path)
-    assert written.types == FIELDS
+    assert types == FIELDS
     assert [written[number] for number in range(5)] == [Entry(str(n), "", "text", ROWS[n]) for n in range(5)]
     return written
 
@@ -174,9 +174,9 @@ def test_long_names_and_values_are_cut_in_messages():
 
 def test_odd_values_of_a_field_of_numbers_pass_no_comparison_and_are_kept(tmp_path):
     rows = [{"year": "unknown" if number == 5 else 2000 + number} for number in range(20)]
-    write_documents(tmp_path, (Entry(str(number), "", "x", row) for number, row in enumerate(rows)))
+    types = write_documents(tmp_path, (Entry(str(n), "", "x", row) for n, row in enumerate(rows)))
     documents = Documents(tmp_path)
-    assert documents.types == {"year": "number"}
-    passed = documents.mask(parse_filter("year>=2004,year<2008").typed(documents.types))
+    assert types == {"year": "number"}
+    passed = documents.mask(parse_filter("year>=2004,year<2008").typed(types))
     assert passed.nonzero()[0].tolist() == [4, 6, 7]
     assert documents[5].metadata == {"year": "unknown"}

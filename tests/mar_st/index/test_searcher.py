@@ -87,9 +87,6 @@ def test_vectors_get_the_same_hits_as_their_texts(searcher, library):
     assert [hit.id for hit in searcher.search(vectors, 4)[0]] == [
         hit.id for hit in searcher.search(texts, 4)[0]
     ]
-    assert searcher.run(texts, 4) == [
-        {hit.id: hit.score for hit in hits} for hits in searcher.search(texts, 4)
-    ]
 
 
 def test_hybrid_fuses_the_two_rankings(searcher):
@@ -157,7 +154,6 @@ def test_only_the_given_number_of_documents_is_reranked(folder, library):
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     assert len(set(scores[9:])) == 21
-    assert searcher.run(["编号17"], 30, rerank=10) == [{hit.id: hit.score for hit in hits}]
 
 
 def test_a_query_that_is_not_unicode_is_refused(searcher):

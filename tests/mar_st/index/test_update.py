@@ -177,9 +177,9 @@ def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path, monke
     exported = Encoder("lookup", far=True)
     exported.identity, exported.origin = "digest-int8", "digest-lookup"
     for encoder in (far, exported):
-        found = Searcher(Index.open(out), encoder).run(TEXTS, 10)
+        found = Searcher(Index.open(out), encoder).search(TEXTS, 10)
         share = np.mean(
-            [len({int(name[1:]) for name in a} & set(b)) / 10 for a, b in zip(found, wanted, strict=True)]
+            [len({int(hit.id[1:]) for hit in a} & set(b)) / 10 for a, b in zip(found, wanted, strict=True)]
         )
         assert share == pytest.approx(effort["recall@10"], abs=1e-4)
     assert Searcher(Index.open(out), near).effort == built

@@ -9,7 +9,6 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.files import check_digests, write_digests
 from mar_st.modules.arrangement import is_truncation
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -190,12 +189,3 @@ def test_one_route_is_loaded_with_the_options_of_both(mar, queries, tmp_path):
     assert [model.default_prompt_name for model in loaded] == ["query", "query"]
     assert [model.route_modules("query")[0].tokenizer.model_max_length for model in loaded] == [7, 7]
     np.testing.assert_array_equal(*(model.encode(queries, task="query") for model in loaded))
-
-
-def test_saving_over_a_folder_renews_its_digests(mar, tmp_path):
-    mar.save_pretrained(str(tmp_path))
-    write_digests(tmp_path)
-    with torch.no_grad():
-        mar.route_modules("query")[0].model.get_input_embeddings().weight.add_(1)
-    mar.save_pretrained(str(tmp_path))
-    check_digests(tmp_path, whole=True)

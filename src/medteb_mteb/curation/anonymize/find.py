@@ -39,7 +39,7 @@ def recognisers() -> tuple[Recogniser, ...]:
     """Return one of each recogniser.
 
     Raises:
-        PackageError: presidio-analyzer is not installed.
+        MarError: presidio-analyzer is not installed.
     """
     load_package("presidio_analyzer", extra="build")
     from medteb_mteb.curation.anonymize import (  # lazy: presidio_analyzer
