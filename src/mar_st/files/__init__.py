@@ -1,6 +1,5 @@
 """Files on disk: written completely or not at all, checked names, digests, and one lock per folder."""
 
-from mar_st.files.checkpoints import last_checkpoint
 from mar_st.files.packages import load_package
 from mar_st.files.reading import (
     JsonError,
@@ -21,6 +20,7 @@ from mar_st.files.writing import (
     clear,
     finished,
     finished_folder,
+    last_checkpoint,
     locked,
     replace_folder,
     user_cache,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Name of the lock in a folder.
 LOCK = ".lock"
 
+#: The file that transformers' trainer writes last.
+_STATE = "trainer_state.json"
+
 
 @contextmanager
 def finished(path: Path) -> Iterator[Path]:
@@ -111,6 +114,25 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
+
+
+def last_checkpoint(folder: Path, *, delete: bool = True) -> str | None:
+    """Return the newest complete checkpoint below `folder`.
+
+    Args:
+        folder: Folder of the checkpoints.
+        delete: Delete checkpoints that were not written completely; only one process should do so.
+    """
+    numbered = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
+    for _, path in sorted(numbered.items(), reverse=True):
+        try:
+            json.loads((path / _STATE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            if delete:
+                shutil.rmtree(path)
+        else:
+            return str(path)
+    return None
 
 
 def user_cache() -> Path | None:

@@ -127,12 +127,7 @@ class Index(ABC):
         """Return the ids of some documents."""
 
     def search(
-        self,
-        vectors: np.ndarray,
-        k: int = 10,
-        *,
-        where: Where = None,
-        settings: Mapping[str, int] | None = None,
+        self, vectors: np.ndarray, k: int = 10, *, where: Where = None
     ) -> tuple[list[list[str]], np.ndarray]:
         """Return the best documents for each vector.
 
@@ -140,17 +135,16 @@ class Index(ABC):
             vectors: Vectors of queries, `(n, dim)` floats.
             k: Documents per query.
             where: Filter on the metadata, see `mar_st.index.filters`.
-            settings: Search settings (`ef`, `nprobe`, `rescore`) that override the index's own.
 
         Returns:
             Ids, and scores `(n, k)` float32, by descending score. If fewer documents pass, a list is shorter
             and its scores are filled up with -inf.
 
         Raises:
-            MarError: The vectors, `k` or the settings do not fit.
+            MarError: The vectors or `k` do not fit.
             FilterError: The filter does not fit the metadata fields.
         """
-        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
+        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where))
         return [self.ids(keys) for keys in found.keys], found.scores
 
     def effort_of(self, encoder: object) -> dict[str, Any]:

@@ -121,14 +121,8 @@ class FolderIndex(Index):
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
-        """Search all segments and merge their best rows, as `Index.find`.
-
-        Raises:
-            MarError: A setting is not a whole number from 1.
-        """
+        """Search all segments and merge their best rows, as `Index.find`."""
         wanted = {**self.settings, **(settings or {})}
-        if not all(type(value) is int and value >= 1 for value in wanted.values()):
-            raise MarError(f"{self.name}: search settings are whole numbers from 1; got {wanted}.")
         return self._merged(lambda one, mask: one.index.search(vectors, k, wanted, mask=mask), k, where)
 
     def exact(self, vectors: np.ndarray, k: int) -> ScoredKeys:

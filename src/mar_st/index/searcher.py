@@ -161,7 +161,6 @@ class Searcher:
         *,
         query: str | None = None,
         reranker: RerankerSource | None = None,
-        threads: int | None = None,
     ) -> Self:
         """Open an index and an encoder.
 
@@ -171,7 +170,6 @@ class Searcher:
             query: Name of the query encoder in a model that has several; without `encoder`, in the model
                 that encoded the documents.
             reranker: A cross-encoder, its folder or its Hub name.
-            threads: Threads of the encoder; default all processors of this process.
 
         Raises:
             MarError: Something is missing, or index and encoder do not belong together.
@@ -180,7 +178,7 @@ class Searcher:
         if encoder is None and query is not None:
             encoder = opened.model_source()
         if isinstance(encoder, str | Path):
-            encoder = load_query_encoder(encoder, threads=threads, query=query)
+            encoder = load_query_encoder(encoder, query=query)
         elif query is not None:
             raise MarError(f"The encoder is open already; query={query!r} is chosen when it is loaded.")
         return cls(opened, encoder, reranker=None if reranker is None else Reranker(reranker))

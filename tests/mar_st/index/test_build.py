@@ -72,7 +72,6 @@ def test_vectors_k_and_settings_that_do_not_fit_are_refused(index, library):
         (library.queries, {"k": 0}, "k is the number"),
         (library.queries, {"k": MAX_RESULTS + 1}, "k is the number"),
         (library.queries, {"k": True}, "k is the number"),
-        (library.queries, {"settings": {"ef": 0}}, "whole numbers"),
     ):
         with pytest.raises(MarError, match=message):
             index.search(vectors, **options)
