@@ -55,10 +55,11 @@ def test_a_mar_encodes_by_role_and_leaves_the_model_as_it_was(mar: MAR) -> None:
 
     documents, queries = Engine(mar), Engine(mar, "query")
 
-    np.testing.assert_allclose(documents.encode(texts()), mar.encode_corpus(texts()), atol=2e-6)
-    np.testing.assert_allclose(queries.encode(texts()), mar.encode_queries(texts()), atol=2e-6)
-    assert queries.prompt == mar.prompts["query"] != documents.prompt == ""
+    encoded, asked = documents.encode(texts()), queries.encode(texts())
     assert mar.training
+    np.testing.assert_allclose(encoded, mar.encode_corpus(texts()), atol=2e-6)
+    np.testing.assert_allclose(asked, mar.encode_queries(texts()), atol=2e-6)
+    assert queries.prompt == mar.prompts["query"] != documents.prompt == ""
 
 
 def test_a_matryoshka_dimension_is_brought_to_length_one(mar: MAR) -> None:
