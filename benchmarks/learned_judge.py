@@ -105,7 +105,7 @@ def best_others(questions: list[str], answers: list[str], own: list[int], depth:
     results = retriever.search(range(len(questions)), depth + 1)
     return [
         [int(one) for one in row if one >= 0 and one != mine and answers[one] != answers[mine]][:depth]
-        for row, mine in zip(results.documents, own, strict=True)
+        for row, mine in zip(results, own, strict=True)
     ]
 
 

@@ -116,14 +116,14 @@ class AlignmentLoss(PassesMixin, nn.Module):
         if self.uses_gradient_cache:
             loss: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
             return loss
-        return self.compute_loss(_joined(embed_columns(self.model, features)), labels)
+        return self.compute_loss(torch.stack(embed_columns(self.model, features), dim=1), labels)
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
         """Return the loss of one batch from the vectors of its mini-batches (GradCache)."""
         batch: Cached = labels
-        loss = self.compute_loss(_joined(batch.joined(reps)), batch.labels)
+        loss = self.compute_loss(torch.stack(batch.joined(reps), dim=1), batch.labels)
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
             loss = loss.detach()
@@ -132,11 +132,11 @@ class AlignmentLoss(PassesMixin, nn.Module):
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
         """Return the loss from student vectors and teacher vectors, computed in float32.
 
-        Both are `(batch, dim)`, or `(batch, columns, dim)` for several texts in a row.
+        Both are `(batch, columns, dim)`, or `(batch, dim)` for one text in a row.
         """
         with torch.autocast(students.device.type, enabled=False):
             students, teachers = students.float(), teachers.to(students.device).float()
-            columns = [both.unbind(1) if both.ndim == 3 else (both,) for both in (students, teachers)]
+            columns = [(one if one.ndim == 3 else one[:, None]).unbind(1) for one in (students, teachers)]
             parts = {
                 name: weight
                 * torch.stack(
@@ -170,8 +170,3 @@ class AlignmentLoss(PassesMixin, nn.Module):
         predicted = nn.functional.log_softmax(students / self.kl_temperature, dim=1)
         divergence = nn.functional.kl_div(predicted, target, reduction="batchmean", log_target=True)
         return divergence * self.kl_temperature**2
-
-
-def _joined(columns: Sequence[Tensor]) -> Tensor:
-    """Return the vectors of the columns, `(batch, dim)` for one and `(batch, columns, dim)` for several."""
-    return columns[0] if len(columns) == 1 else torch.stack(list(columns), dim=1)

@@ -52,8 +52,6 @@ def mine(
     retrievers: Sequence[Retriever],
     triples: Sequence[Triple],
     corpus: Sequence[str] | None = None,
-    *,
-    show_progress: bool = True,
     **options: Any,
 ) -> Mined:
     """Return the hard negatives for triples.
@@ -66,13 +64,12 @@ def mine(
         retrievers: Retrievers that find the candidates.
         triples: The data.
         corpus: Documents to search; default the positives and negatives of the data. Positives are added.
-        show_progress: Show a progress bar.
         **options: Other arguments of `Miner`.
 
     Raises:
         MarError: Retrievers or triples are missing, or a model scores by neither cosine nor dot product.
     """
-    return Miner(retrievers, triples, corpus, **options).run(show_progress=show_progress)
+    return Miner(retrievers, triples, corpus, **options).run()
 
 
 class Miner:
@@ -114,7 +111,7 @@ class Miner:
         self._instructions: list[str] = []
         self._number(corpus)
 
-    def run(self, *, show_progress: bool = True) -> Mined:
+    def run(self) -> Mined:
         """Mine; see `mine`."""
         queries = [question.text for question in self.questions]
         if self._instructions:
@@ -124,15 +121,12 @@ class Miner:
         picked: list[Picked] = []
         consistent: list[tuple[int, ...]] = []
         dropped: Counter[str] = Counter()
-        with tqdm(
-            total=len(queries), desc="hard negatives", unit="queries", disable=None if show_progress else True
-        ) as bar:
-            for start in range(0, len(queries), BLOCK_QUERIES):
-                rows = range(start, min(start + BLOCK_QUERIES, len(queries)))
-                for one, positives in self._block(rows, dropped):
-                    picked.append(one)
-                    consistent.append(positives)
-                bar.update(len(rows))
+        starts = range(0, len(queries), BLOCK_QUERIES)
+        for start in tqdm(starts, desc="hard negatives", unit="searches", disable=None):
+            rows = range(start, min(start + BLOCK_QUERIES, len(queries)))
+            for one, positives in self._block(rows, dropped):
+                picked.append(one)
+                consistent.append(positives)
         return self._result(picked, consistent, dropped)
 
     def _number(self, corpus: Sequence[str] | None) -> None:
@@ -179,7 +173,7 @@ class Miner:
         questions = [self.questions[row] for row in rows]
         # Known positives and the query itself have no ranks, so search for as many more documents.
         k = self.rules.range_max + max(len(question.known) for question in questions) + 1
-        found = [retriever.search(rows, k).documents for retriever in self.retrievers]
+        found = [retriever.search(rows, k) for retriever in self.retrievers]
         lists = [
             [[int(d) for d in of_query[row] if d >= 0] for of_query in found] for row in range(len(rows))
         ]

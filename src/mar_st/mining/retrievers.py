@@ -1,11 +1,11 @@
 """Retrievers that rank documents for queries (BM25, a dense model), and a cross-encoder that scores them.
 
-All searches are exact. Documents of equal score are ranked by their place in the corpus.
+All searches are exact.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -33,18 +33,6 @@ MAX_MEMORY_BYTES = 8 * 2**30
 BLOCK_DOCUMENTS = 65_536
 
 
-class Retrieved(NamedTuple):
-    """Result of a search.
-
-    Attributes:
-        documents: Documents by descending score, `(queries, k)` int64; -1 where there are no more.
-        scores: Their scores, `(queries, k)` float32; -inf where there is no document.
-    """
-
-    documents: np.ndarray
-    scores: np.ndarray
-
-
 class Scorer(Protocol):
     """Scores documents for queries."""
 
@@ -63,8 +51,12 @@ class Scorer(Protocol):
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
-    def search(self, rows: Sequence[int], k: int) -> Retrieved:
-        """Return the best `k` documents for each of some queries."""
+    def search(self, rows: Sequence[int], k: int) -> np.ndarray:
+        """Return the best `k` documents for each of some queries, by descending score.
+
+        Returns:
+            Numbers of documents, `(queries, k)` int64; -1 where there are no more.
+        """
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
@@ -104,17 +96,15 @@ class BM25:
         self._queries = queries
         self._index = BM25Index([tokenise(text) for text in corpus])
 
-    def search(self, rows: Sequence[int], k: int) -> Retrieved:
+    def search(self, rows: Sequence[int], k: int) -> np.ndarray:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
-        scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
         for place, row in enumerate(rows):
             of_query = self._scores(row)
             order = best(of_query, k)
             order = order[of_query[order] > 0]
             documents[place, : len(order)] = order
-            scores[place, : len(order)] = of_query[order]
-        return Retrieved(documents, scores)
+        return documents
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -159,7 +149,6 @@ class Dense:
         symmetric: bool = False,
         autocast: bool = False,
         batch_size: int = 64,
-        show_progress: bool = True,
     ) -> Self:
         """Load a model.
 
@@ -170,24 +159,18 @@ class Dense:
             symmetric: Encode documents as queries (paraphrases).
             autocast: Compute in bfloat16.
             batch_size: Texts per forward pass.
-            show_progress: Show a bar while encoding.
         """
         from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-        from mar_st.teachers import ModelTeacher, RoleEncoding, TeacherStore  # lazy: transformers
+        from mar_st.teachers import ModelTeacher, TeacherStore  # lazy: transformers
 
         name = model if isinstance(model, str) else "model"
         if isinstance(model, str):
             check_source(model, what="model")
             model = open_model(model)
         teacher = ModelTeacher.of_model(
-            model.eval(),
-            TeacherStore(store),
-            autocast=autocast,
-            batch_size=batch_size,
-            show_progress=show_progress,
+            model.eval(), TeacherStore(store), autocast=autocast, batch_size=batch_size
         )
-        if prompt is not None:
-            teacher.asks["query"] = RoleEncoding("query", prompt)
+        teacher = teacher if prompt is None else teacher.with_query_prompt(prompt)
         return cls(teacher, name, symmetric=symmetric)
 
     def identity(self) -> dict[str, Any]:
@@ -209,22 +192,19 @@ class Dense:
         if self._documents.shape[0] * self._documents.shape[1] * 4 <= MAX_MEMORY_BYTES:
             self._loaded = list(self._blocks())
 
-    def search(self, rows: Sequence[int], k: int) -> Retrieved:
+    def search(self, rows: Sequence[int], k: int) -> np.ndarray:
         """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
-        k = min(k, len(self._documents))
-        ranked = np.empty((len(rows), 0), dtype=np.int64)
-        scores = np.empty((len(rows), 0), dtype=np.float32)
         queries = torch.from_numpy(self._queries[np.asarray(rows)]).to(self.teacher.model.device)
+        scores = queries.new_empty(len(rows), 0)
+        found = scores.long()
         start = 0
         for block in self._blocks():
-            places, values = _best_rows(queries @ block.T, k)
-            ranked = np.concatenate([ranked, places + start], axis=1)
-            scores = np.concatenate([scores, values], axis=1)
-            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-            ranked = np.take_along_axis(ranked, order, axis=1)
-            scores = np.take_along_axis(scores, order, axis=1)
+            values, places = torch.topk(queries @ block.T, min(k, len(block)), dim=1)
+            scores, found = torch.cat([scores, values], dim=1), torch.cat([found, places + start], dim=1)
+            scores, order = torch.topk(scores, min(k, scores.shape[1]), dim=1)
+            found = found.gather(1, order)
             start += len(block)
-        return Retrieved(ranked, scores)
+        return found.cpu().numpy()
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -274,23 +254,3 @@ class CrossScorer:
         ]
         scores = self._reranker.score(pairs)
         return np.split(scores, np.cumsum([len(some) for some in documents])[:-1])
-
-
-def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """`best` of every row of a matrix: places and values, `(rows, min(k, columns))`."""
-    k = min(k, scores.shape[1])
-    values, places = torch.topk(scores, k, dim=1)
-    edge = values[:, -1:]
-    # If more documents than fit tie for the lowest score, it is undefined which of them topk returns.
-    tied = (scores >= edge).sum(1) > k
-    best_places, best_scores = places.cpu().numpy(), values.float().cpu().numpy()
-    order = np.lexsort((best_places, -best_scores), axis=1)
-    best_places, best_scores = (
-        np.take_along_axis(best_places, order, axis=1),
-        np.take_along_axis(best_scores, order, axis=1),
-    )
-    for row in torch.nonzero(tied).flatten().tolist():
-        whole = scores[row].float().cpu().numpy()
-        best_places[row] = best(whole, k)
-        best_scores[row] = whole[best_places[row]]
-    return best_places, best_scores

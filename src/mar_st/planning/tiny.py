@@ -17,8 +17,8 @@ from mar_st.recipes.schema import Recipe
 if TYPE_CHECKING:
     from mar_st.recipes.schema import Backbone, Data, Side, Stage
 
-#: Hidden sizes: the narrower encoder of a recipe, the wider one.
-WIDTHS = (32, 64)
+#: Difference between two neighbouring widths or dimensions.
+WIDTH_STEP = 16
 #: Layers of a query encoder, and of a document encoder (deep enough to take a query encoder's layers from).
 LAYERS: dict[Side, int] = {"query": 2, "document": 4}
 HEADS, MAX_LENGTH, VOCABULARY = 4, 48, 600
@@ -72,31 +72,12 @@ def shrink(recipe: Recipe) -> Recipe:
 
 
 def _widths(recipe: Recipe, shapes: dict[Side, Shape]) -> dict[int, int]:
-    """Return the small counterpart of every width and dimension; equality and order are kept.
-
-    Hidden sizes become `WIDTHS`; numbers between two of them are spread evenly between their counterparts.
-    """
-    hidden = sorted({shape.width for shape in shapes.values()})
-    fixed = dict(zip(hidden, WIDTHS, strict=False))
-    numbers: set[int] = {recipe.dim, *hidden}
+    """Return the small counterpart of every width and dimension; equality and order are kept."""
+    numbers = {recipe.dim, *(shape.width for shape in shapes.values())}
     numbers.update(b.projection for b in recipe.backbones.values() if b.projection)
     for stage in recipe.stages:
         numbers.update(getattr(stage, "dims", ()))
-    result: dict[int, int] = {}
-    low = 0
-    run: list[int] = []
-    for number in sorted(numbers):
-        if number not in fixed:
-            run.append(number)
-            continue
-        step = (fixed[number] - low) / (len(run) + 1)
-        result |= {inside: low + round(step * (index + 1)) for index, inside in enumerate(run)}
-        result[number] = low = fixed[number]
-        run = []
-    result |= {number: low + 8 * (index + 1) for index, number in enumerate(run)}
-    if len(set(result.values())) < len(result):
-        raise MarError(f"{len(result)} dimensions are too many for --tiny.")
-    return result
+    return {number: WIDTH_STEP * (rank + 2) for rank, number in enumerate(sorted(numbers))}
 
 
 def _backbone(side: Side, backbone: Backbone, shape: Shape, widths: dict[int, int]) -> dict[str, Any]:

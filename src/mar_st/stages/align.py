@@ -15,8 +15,8 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.data import Texts, dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
-from mar_st.stages.columns import check_prompt, labelled, with_vectors
-from mar_st.stages.trainer import fit
+from mar_st.stages.columns import check_prompt, with_vectors
+from mar_st.stages.fit import fit
 from mar_st.teachers import ModelTeacher
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def train_align(
     def teacher_of(group: TextGroup) -> Teacher:
         if stage.teacher_prompt == "query" and group.role == "query":
             prompt = prompts.get(group.prompt, "")
-            check_prompt(model.route_modules("document")[0], prompt, group.texts)
+            check_prompt(model.route_modules("document")[0], prompt)
             return teacher.with_query_prompt(prompt)
         return teacher
 
@@ -181,20 +181,15 @@ def _rows(
             )
         return vectors
 
-    picked = group.texts if group.weight == 1 else group.texts.select(rows)
-    if second is None:
-        table = picked.table("text")
-        places = np.zeros(len(table), dtype=np.int32)
-        places[group.texts.numbers()] = np.arange(len(group.texts))
-        return labelled(table, places, vectors_of(group.texts, group), picked.rows)
-    drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
-    columns = {"text": picked, SECOND_COLUMN: second.texts.select(np.array(drawn))}
-    by_role = {group.role: group, second.role: second}
-    return with_vectors(
-        dataset_of(pa.table({name: pa.chunked_array(list(c.blocks())) for name, c in columns.items()})),
-        {"text": group.role, SECOND_COLUMN: second.role},
-        lambda texts, role: vectors_of(texts, by_role[role]),
-    )
+    columns = {"text": group.texts.select(rows)}
+    by_role = {group.role: group}
+    if second is not None:
+        drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
+        columns[SECOND_COLUMN] = second.texts.select(np.array(drawn))
+        by_role[second.role] = second
+    table = pa.table({name: pa.chunked_array(list(texts.blocks())) for name, texts in columns.items()})
+    roles = dict(zip(columns, (group.role, "document"), strict=False))
+    return with_vectors(dataset_of(table), roles, lambda texts, role: vectors_of(texts, by_role[role]))
 
 
 def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:

@@ -11,14 +11,12 @@ import pyarrow as pa
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Router, Transformer
-from transformers.utils import logging
 
 from mar_st.data import column_texts, dataset_of, numbered, to_dataset
 from mar_st.errors import MarError
-from mar_st.model.digest import DOCUMENT_PROMPTS
 from mar_st.modules.arrangement import route
 from mar_st.stages.samplers import text_columns
-from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
+from mar_st.teachers import CrossEncoderTeacher, ModelTeacher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +30,8 @@ if TYPE_CHECKING:
     from mar_st.stages.trainer import StageSettings
     from mar_st.teachers.store import TeacherStore
 
-logger = logging.get_logger(__name__)
-
-#: Tokens that a prompt must leave for texts; and with fewer than how many left a warning is given, if more
-#: than this share of the texts is cut. Texts that are looked at.
-MIN_ROOM, WANTED_ROOM, MAX_CUT_SHARE, SAMPLE_TEXTS = 16, 32, 0.05, 1000
+#: Tokens that a prompt must leave for texts.
+MIN_ROOM = 16
 
 #: Name of the prompt for documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
@@ -102,7 +97,6 @@ def document_columns(
 
 def check_prompts(
     model: SentenceTransformer,
-    data: Mapping[str, Dataset],
     prompts: Mapping[str, Mapping[str, str]],
     router_mapping: Mapping[str, Mapping[str, str]],
 ) -> None:
@@ -111,16 +105,15 @@ def check_prompts(
     for name, of_columns in prompts.items():
         for column, prompt in of_columns.items():
             chain = route(model, router_mapping[name][column]) if isinstance(first, Router) else [first]
-            check_prompt(chain[0], prompt, column_texts(data[name], column))
+            check_prompt(chain[0], prompt)
 
 
-def check_prompt(encoder: Any, prompt: str, texts: Sequence[str]) -> None:
-    """Check that a prompt leaves tokens for the texts behind it; a warning tells if it leaves few.
+def check_prompt(encoder: Any, prompt: str) -> None:
+    """Check that a prompt leaves tokens for the texts behind it.
 
     Args:
         encoder: First module of an encoder; without a tokenizer it has no maximum length.
         prompt: The prompt.
-        texts: Texts that follow it; some are looked at.
 
     Raises:
         MarError: It leaves fewer than `MIN_ROOM` tokens.
@@ -134,37 +127,9 @@ def check_prompt(encoder: Any, prompt: str, texts: Sequence[str]) -> None:
             f"The prompt {prompt[:30]!r} leaves {max(room, 0)} of {limit} tokens for the text behind it; "
             f"{MIN_ROOM} are needed. Raise max_length, or shorten the prompt."
         )
-    if room >= WANTED_ROOM:
-        return
-    sample = [texts[row] for row in range(0, len(texts), max(1, len(texts) // SAMPLE_TEXTS))]
-    lengths = [len(ids) for ids in encoder.tokenizer(sample, add_special_tokens=False)["input_ids"]]
-    share = np.mean(np.array(lengths) > room)
-    if share > MAX_CUT_SHARE:
-        logger.warning(
-            f"The prompt {prompt[:30]!r} leaves {room} of {limit} tokens; {share:.0%} of the texts are cut."
-        )
 
 
 # -- labels that are read when a batch is made --
-
-
-def labelled(
-    table: pa.Table, places: np.ndarray, vectors: Vectors, rows: np.ndarray | None = None
-) -> Dataset:
-    """Return a dataset whose `label` column is read from stored vectors when a batch is made.
-
-    Args:
-        table: Columns of texts.
-        places: For each row of the table, the row or rows of its vectors.
-        vectors: The vectors.
-        rows: Rows of the table that are in the dataset, in order; `None`: all.
-
-    Returns:
-        A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. Rows
-        do not contain the other columns, but samplers can see them.
-    """
-    dataset = dataset_of(table.append_column("label", _label(places)), rows)
-    return dataset.with_transform(_Read(tuple(table.column_names[:1]), (vectors,)))
 
 
 def with_vectors(
@@ -193,10 +158,8 @@ def with_vectors(
         texts, places = numbered(*(column_texts(dataset, name) for name in of_role))
         stores[role] = vectors_of(texts, role)
         rows |= zip(of_role, places, strict=True)
-    label = _label(np.stack([rows[name] for name in names], axis=1))
-    with_rows = dataset_of(_table(dataset).append_column("label", label))
-    handed = tuple(names if read is None else read)
-    return with_rows.with_transform(_Read(handed, tuple(stores[roles[name]] for name in names)))
+    places = np.stack([rows[name] for name in names], axis=1)
+    return _labelled(dataset, places, _Read(tuple(read or names), tuple(stores[roles[n]] for n in names)))
 
 
 def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
@@ -212,30 +175,26 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
     names = dataset.column_names
     rows = zip(*(column_texts(dataset, name) for name in names), strict=True)
     pairs = [(query, document) for query, *documents in rows for document in documents]
-    label = _label(np.arange(len(pairs)).reshape(len(dataset), len(names) - 1))
-    with_rows = dataset_of(_table(dataset).append_column("label", label))
-    return with_rows.with_transform(_Read(tuple(names), (scores_of(pairs),), scores=True))
+    places = np.arange(len(pairs)).reshape(len(dataset), len(names) - 1)
+    stores = (scores_of(pairs),) * places.shape[1]
+    return _labelled(dataset, places, _Read(tuple(names), stores, scores=True))
 
 
-def _table(dataset: Dataset) -> pa.Table:
-    """Return the rows of a dataset in their order; a dataset that was selected or shuffled is copied."""
+def _labelled(dataset: Dataset, places: np.ndarray, read: _Read) -> Dataset:
+    """Return the rows of a dataset in their order with the places of their labels, `(rows, number)`."""
     table, indices = dataset.data.table, dataset._indices
-    return table if indices is None else table.take(indices.column(0))
-
-
-def _label(places: np.ndarray) -> pa.Array:
-    """Return rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
-    flat = pa.array(places.reshape(-1).astype(np.int32))
-    return flat if places.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, places.shape[1])
+    rows = table if indices is None else table.take(indices.column(0))
+    label = pa.FixedSizeListArray.from_arrays(pa.array(places.reshape(-1).astype(np.int32)), places.shape[1])
+    return dataset_of(rows.append_column("label", label)).with_transform(read)
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Replaces the rows in a batch's `label` by what a store holds there.
+    """Replaces the places in a batch's `label` by what the stores hold there.
 
     Attributes:
         columns: Columns that a batch keeps.
-        stores: One store for all rows of a label, or one for each.
+        stores: The store of each place of a label.
         scores: Whether vectors have width 1 and count as numbers.
     """
 
@@ -244,12 +203,9 @@ class _Read:
     scores: bool = False
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        rows = np.asarray(batch["label"])
-        if len(self.stores) > 1:
-            label = np.stack([store[rows[:, index]] for index, store in enumerate(self.stores)], axis=1)
-        else:
-            shape = rows.shape if self.scores else (*rows.shape, -1)
-            label = self.stores[0][rows.reshape(-1)].reshape(shape)
+        places = np.asarray(batch["label"])
+        label = np.stack([store[places[:, n]] for n, store in enumerate(self.stores)], axis=1)
+        label = label[..., 0] if self.scores else label
         return {**{name: batch[name] for name in self.columns}, "label": list(torch.from_numpy(label))}
 
 
@@ -333,11 +289,6 @@ def encoder_teacher(
         entry: The data entry; `prompt` names the prompt before its queries.
         autocast: Compute in bfloat16 where torch considers it safe.
     """
-    own = {name: text or "" for name, text in teacher.prompts.items()}
-    query = own.get(entry.prompt, own.get("query", "")) if entry.prompt else ""
-    document = next((own[name] for name in DOCUMENT_PROMPTS if own.get(name)), "")
-    asks: dict[Side, RoleEncoding] = {
-        "query": RoleEncoding("query", query),
-        "document": RoleEncoding("document", document),
-    }
-    return ModelTeacher(teacher, store, asks, autocast=autocast)
+    own = teacher.prompts
+    query = own.get(entry.prompt, own.get("query")) if entry.prompt else ""
+    return ModelTeacher.of_model(teacher, store, autocast=autocast).with_query_prompt(query or "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.losses.retromae import RetroMAELoss
-from mar_st.stages.trainer import fit
+from mar_st.stages.fit import fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

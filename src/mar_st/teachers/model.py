@@ -51,7 +51,6 @@ class ModelTeacher:
         asks: How to encode queries and documents.
         autocast: Compute in bfloat16 where torch considers it safe.
         batch_size: Maximum texts per forward pass; fewer if they are long.
-        show_progress: Show a bar while vectors are computed.
     """
 
     def __init__(
@@ -62,9 +61,7 @@ class ModelTeacher:
         *,
         autocast: bool = False,
         batch_size: int = 64,
-        show_progress: bool = True,
     ) -> None:
-        self.show_progress = show_progress
         self.model, self.store, self.asks = model, store, dict(asks)
         self.autocast, self.batch_size = autocast, batch_size
         self._digests: dict[Side, str] = {}
@@ -89,10 +86,10 @@ class ModelTeacher:
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
-        document_prompts = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
+        document = next((text for name in DOCUMENT_PROMPTS if (text := model.prompts.get(name))), "")
         asks: dict[Side, RoleEncoding] = {
             "query": RoleEncoding("query", model.prompts.get("query") or ""),
-            "document": RoleEncoding("document", next(document_prompts, "") or ""),
+            "document": RoleEncoding("document", document),
         }
         return cls(model, store, asks, **options)
 
@@ -128,7 +125,7 @@ class ModelTeacher:
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Return vectors of texts from the store; missing ones are computed."""
-        return self.store.vectors(self, texts, role, show_progress=self.show_progress)
+        return self.store.vectors(self, texts, role)
 
 
 class CrossEncoderTeacher:
@@ -140,23 +137,18 @@ class CrossEncoderTeacher:
     Args:
         model: The cross-encoder.
         store: Teacher store that keeps its scores.
-        batch_size: Pairs per forward pass.
-        show_progress: Show a bar while scores are computed.
 
     Raises:
         MarError: The model gives several scores per pair.
     """
 
-    def __init__(
-        self, model: CrossEncoder, store: TeacherStore, *, batch_size: int = 64, show_progress: bool = True
-    ) -> None:
+    def __init__(self, model: CrossEncoder, store: TeacherStore) -> None:
         if model.num_labels != 1:
             raise MarError(
                 f"The cross-encoder gives {model.num_labels} scores per pair; one is needed. Take a model "
                 "for ranking."
             )
         self.model, self.store = model, store
-        self.batch_size, self.show_progress = batch_size, show_progress
 
     @cached_property
     def _digest(self) -> str:
@@ -173,10 +165,10 @@ class CrossEncoderTeacher:
         del role
         pairs = [tuple(json.loads(text)) for text in texts]
         options: dict[str, Any] = {"activation_fn": nn.Identity(), "show_progress_bar": False}
-        scores: np.ndarray = self.model.predict(pairs, batch_size=self.batch_size, **options)
+        scores: np.ndarray = self.model.predict(pairs, batch_size=64, **options)
         return scores.reshape(len(pairs), 1)
 
     def scores(self, pairs: Iterable[tuple[str, str]]) -> Vectors:
         """Return scores of (query, document) pairs, `(len(pairs), 1)`; missing ones are computed."""
         keys = [json.dumps(list(pair), ensure_ascii=False) for pair in pairs]
-        return self.store.vectors(self, keys, "document", show_progress=self.show_progress)
+        return self.store.vectors(self, keys, "document")

@@ -73,9 +73,7 @@ class TeacherStore:
         content = json.dumps(encoder.identity(role), sort_keys=True, ensure_ascii=False)
         return self.root / hashlib.sha256(content.encode()).hexdigest()[:32]
 
-    def vectors(
-        self, encoder: Encoder, texts: Sequence[str], role: Side, *, show_progress: bool = True
-    ) -> Vectors:
+    def vectors(self, encoder: Encoder, texts: Sequence[str], role: Side) -> Vectors:
         """Return vectors of texts, in their order; missing ones are computed and written.
 
         They are encoded sorted by length, longest first, so that a batch holds texts of one length and a lack
@@ -86,7 +84,6 @@ class TeacherStore:
             encoder: The teacher.
             texts: The texts; equal ones share a vector.
             role: Whether they are queries or documents.
-            show_progress: Show a progress bar.
 
         Raises:
             MarError: The teacher returns vectors that are not finite, or of another shape than before.
@@ -97,7 +94,7 @@ class TeacherStore:
         if plan:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "teacher.json", encoder.identity(role), sort_keys=True)
-            self._compute(encoder, texts, role, folder, plan, show_progress=show_progress)
+            self._compute(encoder, texts, role, folder, plan)
             stored, index = _stored(folder)
         return Vectors(stored, index.find(keys))
 
@@ -122,11 +119,9 @@ class TeacherStore:
         role: Side,
         folder: Path,
         plan: list[tuple[str, np.ndarray]],
-        *,
-        show_progress: bool,
     ) -> None:
         total = sum(len(rows) for _, rows in plan)
-        with tqdm(total=total, desc="teacher vectors", unit="texts", disable=not show_progress) as bar:
+        with tqdm(total=total, desc="teacher vectors", unit="texts", disable=None) as bar:
             waiting = plan
             for blocking in (False, True):  # first the shards that no process has locked
                 busy = []

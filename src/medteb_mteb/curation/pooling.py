@@ -8,7 +8,6 @@ Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,12 +104,7 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
 
     if name == "bm25" or name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")
-    retriever = Dense.open(
-        model_source(name),
-        store_root(settings.out),
-        batch_size=settings.batch_size,
-        show_progress=sys.stderr.isatty(),
-    )
+    retriever = Dense.open(model_source(name), store_root(settings.out), batch_size=settings.batch_size)
     retriever.name = name
     return retriever
 
@@ -161,7 +155,7 @@ def _searched(
     for start in tqdm(starts, desc=retriever.name, unit="searches", disable=None):
         rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
         found = retriever.search(rows, settings.depth)
-        lists += [[documents[place].id for place in places if place >= 0] for places in found.documents]
+        lists += [[documents[place].id for place in places if place >= 0] for places in found]
     return retriever.name, lists, retriever.identity()
 
 

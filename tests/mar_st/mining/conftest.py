@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.data import Triple
-from mar_st.mining.retrievers import Retrieved, best
+from mar_st.mining.retrievers import best
 
 LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"
 
@@ -30,12 +30,7 @@ class Table:
         return np.array([self.value(self.queries[row], text) for text in self.corpus], dtype=np.float32)
 
     def search(self, rows, k):
-        scores = [self.all_scores(row) for row in rows]
-        order = [best(values, k) for values in scores]
-        return Retrieved(
-            np.array(order),
-            np.array([values[places] for values, places in zip(scores, order, strict=True)]),
-        )
+        return np.array([best(self.all_scores(row), k) for row in rows])
 
     def score(self, rows, documents):
         return [self.all_scores(row)[places] for row, places in zip(rows, documents, strict=True)]

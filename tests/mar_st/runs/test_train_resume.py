@@ -13,7 +13,7 @@ import pytest
 
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import train
-from mar_st.stages.trainer import _Records
+from mar_st.stages.fit import _Records
 from tests.mar_st.train_helpers import LORA, silent, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,7 +118,7 @@ def test_a_partly_written_checkpoint_is_skipped(finished, unfinished, recipe_fil
 KILLED_PROCESS = """
 import os, signal, sys
 from mar_st.recipes.load import load_recipe
-from mar_st.stages.trainer import _Records
+from mar_st.stages.fit import _Records
 from mar_st.runs.train import train
 
 original = _Records.on_step_end

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
 from mar_st.data import Triple, to_dataset
 from mar_st.errors import MarError
-from mar_st.stages.columns import check_prompt, labelled, with_scores, with_vectors
+from mar_st.stages.columns import check_prompt, with_scores, with_vectors
 from tests.mar_st.stages.helpers import encoder as model
 
-MATRIX = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
-DOCUMENTS = [f"文{number}" for number in range(40)]
 TRIPLES = [
     Triple(f"问{number % 5}", (f"答{number}", f"解{number % 3}"), (f"错{number}", f"误{number % 4}"))
     for number in range(8)
@@ -42,34 +39,6 @@ def teacher():
 def _expected(row, names):
     vectors = [_vector("query" if name == "query" else "document", row[name]) for name in names]
     return np.array(vectors, dtype=np.float32)
-
-
-def test_vectors_are_not_copied_into_memory():
-    vectors = MATRIX
-    data = labelled(pa.table({"text": DOCUMENTS}), np.arange(40), vectors)
-    assert data.data.nbytes < MATRIX.nbytes
-    np.testing.assert_array_equal(data[[5, 2]]["label"][1].numpy(), MATRIX[2])
-    np.testing.assert_array_equal(data[7]["label"].numpy(), MATRIX[7])
-    assert len(data._fingerprint) < 100
-
-
-def test_a_row_can_have_several_vectors():
-    columns = {"query": ["问", "题"], "positive": DOCUMENTS[:2]}
-    data = labelled(pa.table(columns), np.array([[0, 9], [1, 8]]), MATRIX)
-    assert data.column_names == ["query", "positive", "label"]
-    row = data[[1]]
-    assert set(row) == {"query", "label"}
-    np.testing.assert_array_equal(row["label"][0].numpy(), MATRIX[[1, 8]])
-
-
-def test_labels_follow_chosen_repeated_and_shuffled_rows():
-    places = np.random.default_rng(1).permutation(40)
-    rows = np.array([3, 39, 3, 0])
-    data = labelled(pa.table({"text": DOCUMENTS}), places, MATRIX, rows)
-    for dataset in (data, data.shuffle(seed=2), data.select([2, 1])):
-        for row in dataset:
-            np.testing.assert_array_equal(row["label"], MATRIX[places[DOCUMENTS.index(row["text"])]])
-    assert [row["text"] for row in data] == [DOCUMENTS[number] for number in rows]
 
 
 def test_each_text_has_the_vector_of_its_role_and_is_asked_for_once(teacher):
@@ -129,18 +98,8 @@ def test_labels_are_those_of_selected_and_shuffled_rows(teacher):
                 np.testing.assert_array_equal(row["label"].numpy(), expected(row, list(ROLES)))
 
 
-@pytest.mark.parametrize(("prompt", "told"), [("检索：", 0), ("请检索回答下列医学问题的文档段落", 1)])
-def test_a_prompt_that_cuts_many_texts_is_told(prompt, told, monkeypatch):
-    warnings = []
-    monkeypatch.setattr("mar_st.stages.columns.logger.warning", warnings.append)
-    encoder = model()[0]
-    encoder.max_seq_length = 40
-    check_prompt(encoder, prompt, ["头疼怎么办"] * 90 + ["头疼发热咳嗽" * 6] * 10)
-    assert len(warnings) == told
-
-
 def test_a_prompt_that_leaves_no_room_for_texts_is_refused():
     encoder = model()[0]
     encoder.max_seq_length = 24
     with pytest.raises(MarError, match="leaves 6 of 24 tokens"):
-        check_prompt(encoder, "请检索回答下列医学问题的文档段落", ["头疼"])
+        check_prompt(encoder, "请检索回答下列医学问题的文档段落")

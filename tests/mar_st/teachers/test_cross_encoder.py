@@ -15,7 +15,7 @@ PAIRS = [(query, text) for query in QUERIES for text in ("感冒发热怎么办"
 
 def test_stored_scores_are_the_computed_ones(tmp_path):
     model = cross_encoder(tmp_path / "model")
-    teacher = CrossEncoderTeacher(model, TeacherStore(tmp_path / "store", shard=4), show_progress=False)
+    teacher = CrossEncoderTeacher(model, TeacherStore(tmp_path / "store", shard=4))
     scores = np.asarray(teacher.scores(PAIRS))
     assert scores.shape == (len(PAIRS), 1)
     expected = model.predict(PAIRS, activation_fn=torch.nn.Identity())
@@ -27,7 +27,7 @@ def test_stored_scores_are_the_computed_ones(tmp_path):
 def test_a_killed_run_keeps_what_it_scored(tmp_path, monkeypatch):
     model = cross_encoder(tmp_path / "model")
     whole = np.asarray(CrossEncoderTeacher(model, TeacherStore(tmp_path / "whole", shard=4)).scores(PAIRS))
-    teacher = CrossEncoderTeacher(model, TeacherStore(tmp_path / "store", shard=4), show_progress=False)
+    teacher = CrossEncoderTeacher(model, TeacherStore(tmp_path / "store", shard=4))
     encode, asked = CrossEncoderTeacher.encode, []
 
     def spy(self, texts, role):

@@ -140,7 +140,7 @@ def test_two_concurrent_callers_share_the_work(tmp_path):
 
     def ask(number):
         by_caller[number] = np.asarray(
-            TeacherStore(tmp_path, shard=5).vectors(teachers[number], TEXTS, "document", show_progress=False)
+            TeacherStore(tmp_path, shard=5).vectors(teachers[number], TEXTS, "document")
         )
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in (0, 1)]

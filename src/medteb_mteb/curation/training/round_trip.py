@@ -7,7 +7,6 @@ is among the three best of E5-base over the set's own corpus; its hard negative 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +64,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
         seed=SEED,
     )
     miner = Miner([open_retriever(settings.retriever, settings)], triples, corpus, rules=rules)
-    found = miner.run(show_progress=sys.stderr.isatty()).triples
+    found = miner.run().triples
     kept = {(one.query, text) for one in found for text in one.positives}
     rows = Rows()
     for one in triples:
