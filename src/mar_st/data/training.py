@@ -27,13 +27,12 @@ import json
 import random
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from mar_st.data.rows import HUB, hub_dataset, locate, read_rows
@@ -41,7 +40,7 @@ from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, T
 from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
 from mar_st.files import sha256
-from mar_st.text.texts import join_document
+from mar_st.text.texts import join_document, normalise
 from mar_st.text.values import as_id, as_number, as_text
 
 if TYPE_CHECKING:
@@ -136,10 +135,10 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         "triples": reader.triples, "pairs": reader.pairs, "nli": reader.nli, "texts": reader.texts,
     }[form]  # fmt: skip
     rows = pa.Table.from_batches(batches(read(), schema), schema)
-    false = _false_negatives(Triples(rows)) if schema is TRIPLES_SCHEMA else np.empty(0, dtype=bool)
-    if false.any():
-        reader.left_out[FALSE_NEGATIVES] += int(false.sum())
-        rows = Triples.of(_without(Triples(rows), false)).table
+    if schema is TRIPLES_SCHEMA and (before := int(Triples(rows).negatives.sum())):
+        rows = Triples.of(_without_false_negatives(Triples(rows))).table
+        if false := before - int(Triples(rows).negatives.sum()):
+            reader.left_out[FALSE_NEGATIVES] = false
     if entry.limit is not None and len(rows) > entry.limit:
         reader.left_out["beyond the limit"] += len(rows) - entry.limit
         drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
@@ -206,32 +205,16 @@ def _of_ids(entry: Data) -> bool:
     return first is not None and "query-id" in first.values and "query" not in first.values
 
 
-def _false_negatives(triples: Triples) -> np.ndarray:
-    """Return True for each document that is a negative but answers the same query in some row, or a copy."""
-    if not triples.negatives.any():
-        return np.empty(0, dtype=bool)
-    keys = np.empty(len(triples.owners), dtype=np.uint64)
-    queries, start = list(triples.queries), 0
-    for block in triples.documents.blocks():
-        # As `mar_st.text.normalise`, but for a whole block at once.
-        plain = pc.utf8_lower(pc.utf8_normalize(block, form="NFKC"))
-        plain = pc.replace_substring_regex(plain, pattern=r"[^\p{L}\p{N}]+", replacement="")
-        texts = zip(
-            triples.owners[start : start + len(block)], plain.to_pylist(), block.to_pylist(), strict=True
-        )
-        for place, (owner, text, original) in enumerate(texts, start):
-            keys[place] = xxhash.xxh3_64_intdigest(f"{queries[owner]}\0{text or original}".encode())
-        start += len(block)
-    own = triples.is_positive
-    return ~own & np.isin(keys, keys[own])
+def _without_false_negatives(triples: Triples) -> Iterator[Triple]:
+    """Yield the triples without negatives that answer their query in some row, and copies of these."""
 
+    def key(query: str, text: str) -> int:
+        return xxhash.xxh3_64_intdigest(f"{query}\0{normalise(text) or text}".encode())
 
-def _without(triples: Triples, false: np.ndarray) -> Iterator[Triple]:
-    for triple, start in zip(triples, triples.starts, strict=False):
-        first = start + len(triple.positives)
-        kept = ~false[first : first + len(triple.negatives)]
-        negatives = tuple(text for text, keep in zip(triple.negatives, kept, strict=True) if keep)
-        yield Triple(triple.query, triple.positives, negatives, triple.instruction, triple.source)
+    answers = {key(triple.query, text) for triple in triples for text in triple.positives}
+    for triple in triples:
+        negatives = tuple(text for text in triple.negatives if key(triple.query, text) not in answers)
+        yield replace(triple, negatives=negatives)
 
 
 class _Reader:

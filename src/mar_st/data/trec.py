@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data.rows import Row, is_rows, parsed_json, read_rows, text_lines
+from mar_st.data.lines import parsed_json, text_lines
+from mar_st.data.rows import Row, is_rows, read_rows
 from mar_st.errors import MarError
 from mar_st.files import regular, write_json, write_text
 from mar_st.text.values import TsvCell, as_grade, as_id, as_number

@@ -433,39 +433,3 @@ def _measured(texts: Any) -> Texts:
     step = max(1, len(texts) // SAMPLE_TEXTS)
     lengths = [_tokens(texts[row]) + 2 for row in range(0, len(texts), step)]
     return Texts(len(texts), sum(lengths) / max(1, len(lengths)), max(lengths, default=0.0))
-
-
-def as_text(plans: list[StagePlan]) -> str:
-    """Return a plan for a terminal: a block per stage, and a total."""
-    lines = []
-    for stage in plans:
-        sides = ", ".join(
-            f"{side} {part['mode']} ({part['trained'] / 1e6:,.1f}M of {part['all'] / 1e6:,.1f}M trained, "
-            f"{part['dtype']})"
-            for side, part in stage.parameters.items()
-        )
-        parts = ", ".join(f"{name} {_bytes(value)}" for name, value in stage.memory.items() if value)
-        steps = "unknown" if stage.steps is None else f"{stage.steps:,}"
-        lines += [
-            f"{stage.name} ({stage.kind})",
-            f"  parameters  {sides}",
-            f"  steps       {steps} of {stage.tokens_per_step:,.0f} tokens",
-            f"  operations  {sum(stage.flops.values()) / 1e12:.4g} TFLOP a step and device",
-            f"  memory      {parts}{'' if stage.fits else '  DOES NOT FIT'}",
-            f"  time        {_duration(stage.hours)}",
-            *(f"  note        {note}" for note in stage.notes),
-            "",
-        ]
-    hours = [stage.hours for stage in plans]
-    whole = None if None in hours else sum(value or 0.0 for value in hours)
-    return "\n".join([*lines, f"all stages: {_duration(whole)}"])
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 2**30:,.2f} GiB" if value >= 2**28 else f"{value / 2**20:,.1f} MiB"
-
-
-def _duration(hours: float | None) -> str:
-    if hours is None:
-        return "unknown"
-    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"

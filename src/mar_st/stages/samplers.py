@@ -72,71 +72,36 @@ class FirstFit:
         rows: Numbers of the rows.
         keys: Integer keys of the texts of each row, `(all rows, texts)`.
         size: Rows of a batch.
+
+    Attributes:
+        left: After the last batch, the rows that are in none, in their order.
     """
 
     def __init__(self, rows: np.ndarray, keys: np.ndarray, size: int) -> None:
         self.rows, self.keys, self.size = rows, keys, size
-        self._unread = iter(range(len(rows)))
-        self._waiting: list[int] = []  # places in `rows`
-        self._places: list[int] = []  # those of the batch
-        self._batch: list[int] = []
-        self._seen: set[int] = set()
-        self._taken_elsewhere: set[int] = set()
+        self.left = rows
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield full batches until the rows that are left do not fill another one."""
-        while self.fill():
-            yield self.take()
-
-    def fill(self) -> bool:
-        """Fill the batch; return False if it is not full and no row that is left fits it."""
-        before, self._waiting = iter(self._waiting), []
-        for place in chain(before, self._unread):
-            row = int(self.rows[place])
-            if row in self._taken_elsewhere:
-                continue
-            if not self._add(row):
-                self._waiting.append(place)
-                continue
-            self._places.append(place)
-            if len(self._batch) == self.size:
-                break
-        self._waiting += before
-        return len(self._batch) == self.size
-
-    def fill_with(self, others: np.ndarray) -> bool:
-        """Fill the rest of the batch with other rows, which do not wait; return False if it is not full.
-
-        If such a row also is one of the rows that wait, it is not used a second time.
-        """
-        for other in others:
-            if len(self._batch) == self.size:
-                break
-            if self._add(row := int(other)):
-                self._taken_elsewhere.add(row)
-        return len(self._batch) == self.size
-
-    def take(self) -> list[int]:
-        """Return the batch and start the next one."""
-        batch, self._batch, self._places = self._batch, [], []
-        self._seen.clear()
-        return batch
-
-    def left(self) -> np.ndarray:
-        """Return all rows that are in no batch that was taken, in their order."""
-        return self.rows[np.array(sorted([*self._places, *self._waiting, *self._unread]), dtype=np.int64)]
-
-    def __len__(self) -> int:
-        """Return the number of rows in the batch."""
-        return len(self._batch)
-
-    def _add(self, row: int) -> bool:
-        keys = self.keys[row].tolist()
-        fits = self._seen.isdisjoint(keys)
-        if fits:
-            self._batch.append(row)
-            self._seen.update(keys)
-        return fits
+        unread, waiting = iter(range(len(self.rows))), list[int]()
+        while True:
+            seen: set[int] = set()
+            batch: list[int] = []  # places in `rows`, like those that wait
+            before, waiting = iter(waiting), []
+            for place in chain(before, unread):
+                keys = self.keys[self.rows[place]].tolist()
+                if not seen.isdisjoint(keys):
+                    waiting.append(place)
+                    continue
+                batch.append(place)
+                seen.update(keys)
+                if len(batch) == self.size:
+                    break
+            waiting += before
+            if len(batch) < self.size:
+                self.left = self.rows[np.array(sorted([*batch, *waiting]), dtype=np.int64)]
+                return
+            yield self.rows[batch].tolist()
 
 
 class BatchPlan:
@@ -209,7 +174,7 @@ class BatchPlan:
             for batch in batches:
                 yielded += 1
                 yield batch
-            waiting = left if fitting is None else np.concatenate([fitting.left(), left])
+            waiting = left if fitting is None else np.concatenate([fitting.left, left])
         yield from self._missing(len(self) - yielded, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
@@ -233,12 +198,13 @@ class BatchPlan:
             f"Equal texts must not meet in a batch, so {number} of {len(self)} batches of an epoch are "
             "filled up with rows that were used before."
         )
-        fitting = FirstFit(waiting, self.keys, self.batch_size)
         for _ in range(number):
-            others = self._permutation(rng)
-            if not fitting.fill() and not fitting.fill_with(others):
-                raise _too_few(f"only {len(fitting)} rows without a common text were found", self.batch_size)
-            yield fitting.take()
+            pool = np.concatenate([waiting, self._permutation(rng)])
+            batch = next(iter(FirstFit(pool, self.keys, self.batch_size)), None)
+            if batch is None:
+                raise _too_few("too few rows without a common text were found", self.batch_size)
+            waiting = waiting[~np.isin(waiting, batch)]
+            yield batch
 
 
 def _too_few(found: str, batch_size: int) -> MarError:

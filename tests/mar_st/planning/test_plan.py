@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mar_st.commands.train import as_text
 from mar_st.errors import MarError
 from mar_st.planning.backbones import count, recipe_shapes
 from mar_st.planning.costs import Training, forward_flops, lora_parameters, training_flops
 from mar_st.planning.launch import Launch
-from mar_st.planning.plan import as_text, plan, short_of_memory
+from mar_st.planning.plan import plan, short_of_memory
 from mar_st.recipes.load import load_recipe, recipe_names
 
 

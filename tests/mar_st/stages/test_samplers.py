@@ -188,4 +188,4 @@ def test_batches_are_those_of_a_scan_of_all_rows_that_are_left():
             fitting = FirstFit(rows, keys, 5)
             batches, left = by_scanning(rows, keys, 5)
             assert list(fitting) == batches
-            assert fitting.left().tolist() == left
+            assert fitting.left.tolist() == left
