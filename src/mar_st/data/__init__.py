@@ -28,7 +28,6 @@ from mar_st.data.training import (
     Source,
     data_digest,
     read_source,
-    read_triples,
     vocabulary_cut,
 )
 
@@ -53,7 +52,6 @@ __all__ = [
     "read_rows",
     "read_source",
     "read_texts",
-    "read_triples",
     "row_files",
     "texts_by_id",
     "to_dataset",

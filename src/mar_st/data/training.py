@@ -110,13 +110,6 @@ class Source:
         return f"{what}; left out: {reasons}" if reasons else what
 
 
-def read_triples(name: str) -> Triples:
-    """Read all triples of a source whose columns determine its form; instructions of rows are left out."""
-    from mar_st.recipes.schema import Data  # lazy: pydantic
-
-    return Triples.of(read_source(Data(name="data", path=name, instruction="")).triples)
-
-
 def read_source(entry: Data, seed: int = 0) -> Source:
     """Read a data entry of a recipe; `Source.left_out` counts unused rows by reason.
 

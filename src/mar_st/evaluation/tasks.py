@@ -102,11 +102,6 @@ class TaskData:
         """Return the ids of the scored items: judged queries in order, or pairs by position."""
         return list(self.qrels) if self.type != "sts" else [str(index) for index in range(len(self.pairs))]
 
-    @property
-    def sample(self) -> list[str]:
-        """Return the texts that a query encoder meets here."""
-        return list(self.queries.values()) or [first for first, _ in self.pairs]
-
     def scores(self, values: Sequence[Sequence[float]]) -> Scores:
         """Return the values of several seeds, `(seeds, items)`, as scores."""
         if self.type != "sts":
@@ -242,20 +237,12 @@ def _read_pairs(folder: Path, split: str) -> dict[str, Any]:
     return {"pairs": [pair for pair, _ in rows], "gold": [value for _, value in rows]}
 
 
-def score(
-    model: SentenceTransformer,
-    data: TaskData,
-    *,
-    batch_size: int = 64,
-    stored: Callable[[Callable[[], Any]], Any] | None = None,
-) -> list[float]:
+def score(model: SentenceTransformer, data: TaskData) -> list[float]:
     """Return the score of every item of a task, in the order of `data.items`.
 
     Args:
         model: Any sentence-transformers model; queries and documents take its routes if it has any.
         data: The task.
-        batch_size: Texts encoded at a time.
-        stored: Returns stored vectors of the corpus, or calls its argument to encode them and stores them.
 
     Returns:
         One value per judged query (its metric), or per pair (its predicted similarity).
@@ -263,19 +250,11 @@ def score(
     Raises:
         MarError: The task asks for a prompt that the model does not have.
     """
-
-    def encode(texts: Sequence[str], role: Role | None) -> Any:
-        return encode_texts(model, texts, data, role, batch_size=batch_size)
-
     if data.type == "sts":
-        first, second = (encode([pair[side] for pair in data.pairs], None) for side in (0, 1))
+        first, second = (encode_texts(model, [p[side] for p in data.pairs], data, None) for side in (0, 1))
         return [float(value) for value in model.similarity_pairwise(first, second)]
-    queries = encode(list(data.queries.values()), "query")
-
-    def encoded() -> Any:
-        return encode(list(data.corpus.values()), "document")
-
-    documents = encoded() if stored is None else stored(encoded)
+    queries = encode_texts(model, list(data.queries.values()), data, "query")
+    documents = encode_texts(model, list(data.corpus.values()), data, "document")
     return score_vectors(data, queries, documents, model.similarity)
 
 
@@ -317,9 +296,7 @@ def score_vectors(
     return [float(result[query][measure.replace(".", "_")]) for query in data.qrels]
 
 
-def encode_texts(
-    model: SentenceTransformer, texts: Sequence[str], data: TaskData, role: Role | None, *, batch_size: int
-) -> Any:
+def encode_texts(model: SentenceTransformer, texts: Sequence[str], data: TaskData, role: Role | None) -> Any:
     """Return the vectors of texts, a float32 tensor `(texts, dim)`.
 
     The stored prompt is the first of `TYPE-ROLE`, `TYPE` and `ROLE`, such as `Retrieval-query`, `Retrieval`
@@ -331,7 +308,6 @@ def encode_texts(
         texts: Queries, documents, or one side of text pairs.
         data: The task; its `prompt` replaces that of texts that are not documents.
         role: None for text pairs.
-        batch_size: Texts encoded at a time.
 
     Raises:
         MarError: The task asks for a prompt that the model does not have.
@@ -339,7 +315,7 @@ def encode_texts(
     from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
     options: dict[str, Any] = {
-        "batch_size": batch_size,
+        "batch_size": 64,
         "convert_to_tensor": True,
         "show_progress_bar": len(texts) >= _PROGRESS_TEXTS,
     }

@@ -39,9 +39,6 @@ METRICS_FILE = "metrics.jsonl"
 #: Trained parameters, in a checkpoint; prefix of the loss's parameters while DeepSpeed holds them.
 TRAINED_NAME, LENT_PREFIX = "trained.safetensors", "loss__"
 
-#: Elements of the gradients that are averaged over the processes in one message.
-MESSAGE_ELEMENTS = 2**26
-
 
 @dataclass(frozen=True)
 class StageSettings:
@@ -199,18 +196,11 @@ class StageTrainer(SentenceTransformerTrainer):
         return loss
 
     def _average_gradients(self) -> None:
-        gradients = [p.grad for p in self._averaged if p.grad is not None]
-        while gradients:
-            bucket: list[torch.Tensor] = []
-            size = 0
-            while gradients and (not bucket or size + gradients[-1].numel() <= MESSAGE_ELEMENTS):
-                size += gradients[-1].numel()
-                bucket.append(gradients.pop())
-            message = torch.cat([gradient.reshape(-1).float() for gradient in bucket])
-            torch.distributed.all_reduce(message)
-            message /= self.args.world_size
-            for gradient, part in zip(bucket, message.split([g.numel() for g in bucket]), strict=True):  # type: ignore[no-untyped-call]
-                gradient.copy_(part.view_as(gradient))
+        for parameter in self._averaged:
+            if parameter.grad is not None:
+                message = parameter.grad.float()
+                torch.distributed.all_reduce(message)
+                parameter.grad.copy_(message / self.args.world_size)
 
     # -- records and evaluations --
 

@@ -6,9 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Texts, Triples, data_digest, locate, read_rows, vocabulary_cut
+from mar_st.data import Texts, Triples, data_digest, read_rows, vocabulary_cut
 from mar_st.errors import MarError
-from mar_st.files import regular
 from mar_st.model.digest import model_digest
 from mar_st.vocabulary.trim import trim
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def file_texts(name: str) -> Texts:
-    """Return all texts of a file or folder; large ones are mapped, not held in memory.
+    """Return all texts of a file or folder.
 
     Args:
         name: A text file (`.txt`, one text per line), or any source of rows (`mar_st.data.read_rows`), such
@@ -30,14 +29,7 @@ def file_texts(name: str) -> Texts:
     Raises:
         MarError: The source is missing or broken, or holds no texts.
     """
-    if name.endswith(".txt"):
-        try:
-            lines = regular(locate(name)).read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise MarError(f"{name} is not UTF-8 ({error}).") from error
-        texts = Texts.of([line.strip() for line in lines if line.strip()])
-    else:
-        texts = Texts.of(text for row in read_rows(name) for text in _texts(row.values))
+    texts = Texts.of(text for row in read_rows(name) for text in _texts(row.values))
     if not len(texts):
         raise MarError(f"{name} holds no texts.")
     return texts

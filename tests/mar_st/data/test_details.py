@@ -8,7 +8,7 @@ import json
 import datasets
 import pytest
 
-from mar_st.data import Triple, locate, read_source, read_triples, to_dataset
+from mar_st.data import Triple, locate, read_source, to_dataset
 from mar_st.errors import MarError
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data
@@ -25,6 +25,10 @@ def _write(path, rows):
 
 def _entry(path, **settings):
     return Data(name="entry", path=str(path), **settings)
+
+
+def read_triples(path):
+    return read_source(_entry(path, instruction="")).triples
 
 
 ROWS = [{"query": f"问{i}", "positive": f"答{i}", "source": "ab"[i % 2]} for i in range(6)]

@@ -37,27 +37,27 @@ def test_the_prompt_is_the_one_of_the_type_and_the_role(model, prompts, kind, ro
     model.prompts = {}
     wanted = model.encode([expected + text])
     model.prompts = prompts
-    vectors = encode_texts(model, [text], _data(kind), role, batch_size=1)
+    vectors = encode_texts(model, [text], _data(kind), role)
     assert vectors.numpy() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_without_a_fitting_prompt_plain_models_use_their_default_and_routes_use_none(model):
     model.prompts = {"query": "感冒"}
     model.default_prompt_name = "query"
-    vectors = encode_texts(model, ["高血压"], _data("sts"), None, batch_size=1)
+    vectors = encode_texts(model, ["高血压"], _data("sts"), None)
     assert vectors.numpy() == pytest.approx(model.encode(["感冒高血压"], prompt=""), abs=1e-6)
     routed = MAR.from_pretrained("mar-mini", device="cpu")
     routed.prompts = {"query": "感冒"}
-    vectors = encode_texts(routed, ["高血压"], _data("sts"), None, batch_size=1)
+    vectors = encode_texts(routed, ["高血压"], _data("sts"), None)
     assert vectors.numpy() == pytest.approx(routed.encode(["高血压"], task="query", prompt=""), abs=1e-6)
 
 
 def test_a_task_may_name_the_prompt_of_its_queries(model):
     named = Task(name="faq", path="faq", prompt="other")
     model.prompts = {"query": "感冒", "other": "胃"}
-    vectors = encode_texts(model, ["高血压"], _data("retrieval", named), "query", batch_size=1)
+    vectors = encode_texts(model, ["高血压"], _data("retrieval", named), "query")
     assert vectors.numpy() == pytest.approx(model.encode(["胃高血压"], prompt=""), abs=1e-6)
     model.prompts = {}
-    encode_texts(model, ["高血压"], _data("retrieval", named), "document", batch_size=1)
+    encode_texts(model, ["高血压"], _data("retrieval", named), "document")
     with pytest.raises(MarError, match="asks for the prompt 'other'; the model has none"):
-        encode_texts(model, ["高血压"], _data("retrieval", named), "query", batch_size=1)
+        encode_texts(model, ["高血压"], _data("retrieval", named), "query")

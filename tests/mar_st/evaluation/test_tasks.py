@@ -126,10 +126,6 @@ def test_prompts_of_a_type_come_before_those_of_a_role(encoder_folder, make_fold
     queries = {key: "高血压" + text for key, text in data.queries.items()}
     corpus = {key: "胃" + text for key, text in data.corpus.items()}
     by_hand = type(data)(**{**vars(data), "queries": queries, "corpus": corpus})
-    ranked = []
-    for model, scored in ((prompted, data), (plain, by_hand)):
-        score(model, scored, stored=lambda encode: ranked.append(encode()) or ranked[-1])
-    assert ranked[0].numpy() == pytest.approx(ranked[1].numpy(), abs=1e-6)
     assert score(prompted, data) == pytest.approx(score(plain, by_hand))
 
 
