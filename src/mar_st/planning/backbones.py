@@ -34,6 +34,7 @@ _NON_SHAPE_KEYS = (
     "_name_or_path",
     "dtype",
     "torch_dtype",
+    "_commit_hash",
 )
 
 #: Architectures that use a token's position only through `position_ids`: no attention bias or window by the
@@ -144,49 +145,32 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
         MarError: The source is none of these.
     """
     folder = model_folder(source)
-    if folder is not None:
-        return _from_file(source, _config_file(folder))
-    if source in known_backbones():
+    if folder is None and source in known_backbones():
         return known_backbones()[source]
-    from transformers.utils.hub import cached_file  # lazy: transformers
+    if folder is not None and (folder / "modules.json").is_file():
+        folder = listed_modules(folder)[0].path
+    from transformers import PretrainedConfig  # lazy: transformers
 
     try:
-        path = cached_file(source, "config.json", revision=revision, local_files_only=True)
-    except (OSError, ValueError):
-        path = None
-    if path is None:
-        raise MarError(
-            f"The shape of {source!r} is not known: it is not a folder, not in the local cache of the Hub, "
-            f"and not among {', '.join(known_backbones())}. Download it once, or give its folder."
+        content, _ = PretrainedConfig.get_config_dict(
+            str(folder or source), revision=revision, local_files_only=True
         )
-    return _from_file(source, Path(path))
+        if content.get("model_type") == "new":
+            content = native_gte_config(content)
+        dtype = content.get("dtype") or content.get("torch_dtype") or "float32"
+        config = {key: value for key, value in content.items() if key not in _NON_SHAPE_KEYS}
+        return Shape(source, {"model_type": content["model_type"], **config}, dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise MarError(
+            f"The shape of {source!r} is not known: it has no readable config.json of a transformers model, "
+            f"as a folder or in the local cache of the Hub ({type(error).__name__}), and is not among "
+            f"{', '.join(known_backbones())}. Download it once, or give its folder."
+        ) from error
 
 
 def recipe_shapes(recipe: Recipe) -> dict[Side, Shape]:
     """Return the shapes of the sides that a recipe has."""
     return {side: shape_of(backbone, recipe.document) for side, backbone in recipe.backbones.items()}
-
-
-def _config_file(folder: Path) -> Path:
-    """Return `config.json` of a transformers folder, or of a sentence-transformers folder's first module."""
-    listing = folder / "modules.json"
-    if listing.is_file():
-        folder = listed_modules(folder)[0].path
-    return folder / "config.json"
-
-
-def _from_file(name: str, path: Path) -> Shape:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.get("model_type") == "new":
-            content = native_gte_config(content)
-        dtype = content.get("dtype") or content.get("torch_dtype") or "float32"
-        config = {key: value for key, value in content.items() if key not in _NON_SHAPE_KEYS}
-        return Shape(name, {"model_type": content["model_type"], **config}, dtype)
-    except (OSError, ValueError, KeyError) as error:
-        raise MarError(
-            f"{name} has no readable {path.name} of a transformers model ({type(error).__name__}: {error})."
-        ) from error
 
 
 def meta_model(shape: Shape) -> Any:

@@ -152,14 +152,14 @@ def with_vectors(
     """
     names = dataset.column_names
     stores: dict[Side, Vectors] = {}
-    rows: dict[str, np.ndarray] = {}
+    places: dict[str, np.ndarray] = {}
     for role in dict.fromkeys(roles[name] for name in names):
         of_role = [name for name in names if roles[name] == role]
-        texts, places = numbered(*(column_texts(dataset, name) for name in of_role))
+        texts, of_columns = numbered(*(column_texts(dataset, name) for name in of_role))
         stores[role] = vectors_of(texts, role)
-        rows |= zip(of_role, places, strict=True)
-    places = np.stack([rows[name] for name in names], axis=1)
-    return _labelled(dataset, places, _Read(tuple(read or names), tuple(stores[roles[n]] for n in names)))
+        places |= zip(of_role, of_columns, strict=True)
+    rows = np.stack([places[name] for name in names], axis=1)
+    return _labelled(dataset, rows, _Read(tuple(read or names), tuple(stores[roles[n]] for n in names)))
 
 
 def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:

@@ -133,7 +133,6 @@ def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
         triples,
         documents,
         rules=Rules(num_negatives=5, relative_margin=2.0, range_max=20, fill=False),
-        show_progress=False,
     )
     assert mined.counts["random negatives"] > 0
     assert bare.counts["random negatives"] == 0
