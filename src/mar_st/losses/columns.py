@@ -90,25 +90,20 @@ def _ends(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None) -> Tensor:
-    mask = features.get("attention_mask")
-    whole: Tensor
-    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * MIN_PASS_TEXTS:
-        whole = model(features)["sentence_embedding"]
-        return whole
-    assert mask is not None  # noqa: S101 -- can_be_cut checked it
-    if spans is None:
-        spans = spans_of(mask)
-    order, host_order = longest_first(mask, spans)
-    sizes = _sizes((spans[1] - spans[0])[host_order].tolist())
-    if len(sizes) == 1:
-        whole = model(features)["sentence_embedding"]
-        return whole
-    cuts = np.cumsum(sizes)[:-1]
-    parts = [
-        model(some_rows(features, rows, spans[:, host_rows]))["sentence_embedding"]
-        for rows, host_rows in zip(torch.split(order, sizes), np.split(host_order, cuts), strict=True)
-    ]
-    return torch.cat(parts)[torch.argsort(order)]
+    if can_be_cut(features) and len(features["attention_mask"]) >= 2 * MIN_PASS_TEXTS:
+        mask = features["attention_mask"]
+        spans = spans_of(mask) if spans is None else spans
+        order, host_order = longest_first(mask, spans)
+        sizes = _sizes((spans[1] - spans[0])[host_order].tolist())
+        if len(sizes) > 1:
+            cuts = np.cumsum(sizes)[:-1]
+            parts = [
+                model(some_rows(features, rows, spans[:, host_rows]))["sentence_embedding"]
+                for rows, host_rows in zip(torch.split(order, sizes), np.split(host_order, cuts), strict=True)
+            ]
+            return torch.cat(parts)[torch.argsort(order)]
+    whole: Tensor = model(features)["sentence_embedding"]
+    return whole
 
 
 def can_be_cut(features: dict[str, Any]) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch.nn.functional import kl_div, log_softmax
@@ -18,21 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KLScope: TypeAlias = Literal["group", "batch"]
-
-
-@dataclass
-class Taught:
-    """Vectors or scores of a teacher for the rows of all processes.
-
-    Attributes:
-        queries: Vectors of the queries, `(world, width)`.
-        documents: Vectors of the documents, `(blocks * world, width)`.
-        scores: Scores of each query with its own documents, `(world, blocks)`, instead of vectors.
-    """
-
-    queries: Tensor | None = None
-    documents: Tensor | None = None
-    scores: Tensor | None = None
 
 
 class ScoreDistillLoss(InBatchLoss):
@@ -126,8 +110,8 @@ class ScoreDistillLoss(InBatchLoss):
         self.both_directions = both_directions
         self.false_negative_margin = false_negative_margin
 
-    def targets(self, labels: Tensor | None, columns: int) -> Taught:
-        """Return the vectors or scores of the teacher for all rows.
+    def targets(self, labels: Tensor | None, columns: int) -> Any:
+        """Return the teacher's scores of each query with its documents, or, for `batch`, its vectors.
 
         Raises:
             ValueError: The labels are missing, or do not fit the columns.
@@ -141,8 +125,10 @@ class ScoreDistillLoss(InBatchLoss):
             )
         whole = self.gathered(labels.detach().to(self.log_scale.device).float())
         if len(shape) == 1:
-            return Taught(scores=whole)
-        return Taught(whole[:, 0], blocks(whole[:, 1:]))
+            return whole
+        if self.kl_scope == "group":
+            return torch.einsum("nd,nbd->nb", whole[:, 0], whole[:, 1:])
+        return whole[:, 0], blocks(whole[:, 1:])
 
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
         """Return both parts of some rows, weighted and summed over them."""
@@ -178,14 +164,12 @@ class ScoreDistillLoss(InBatchLoss):
         return scores.view(len(scores), -1, scope.world)[order, :, scope.rows]
 
     def _teachers(self, scope: Scope) -> Tensor:
-        taught: Taught = scope.targets
-        if taught.scores is not None:
-            return taught.scores[scope.rows]
-        assert taught.queries is not None  # noqa: S101 -- there are vectors if there are no scores
-        assert taught.documents is not None  # noqa: S101
         if self.kl_scope == "group":
-            return group_scores(taught.queries, taught.documents, scope)
-        return taught.queries[scope.rows] @ taught.documents.T
+            scores: Tensor = scope.targets[scope.rows]
+            return scores
+        queries, documents = scope.targets
+        whole: Tensor = queries[scope.rows] @ documents.T
+        return whole
 
 
 def group_scores(queries: Tensor, documents: Tensor, scope: Scope) -> Tensor:
