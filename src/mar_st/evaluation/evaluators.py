@@ -9,7 +9,6 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from mar_st.evaluation.tasks import Task, load_task, score
 
 if TYPE_CHECKING:
-    from mar_st.evaluation.tasks import TaskData
     from mar_st.recipes.schema import Evaluation
 
 
@@ -20,13 +19,21 @@ class DevEvaluator(BaseEvaluator):
     the routes of the model, if it has any, with its stored prompts.
 
     Args:
-        data: The development set.
+        evaluation: Path, split and metric of a development set: a `package:` name or a folder in the Hub
+            layout of a retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
+
+    Attributes:
+        primary_metric: Name of the score that decides which weights are kept.
+
+    Raises:
+        MarError: A file is missing or broken, or the metric does not fit the task.
     """
 
-    def __init__(self, data: TaskData) -> None:
+    def __init__(self, evaluation: Evaluation) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.data = data
-        self.primary_metric: str = f"dev_{data.metric}"
+        path, split, metric = evaluation.path, evaluation.split, evaluation.metric
+        self.data = load_task(Task(name="dev", path=path, split=split, metric=metric))
+        self.primary_metric: str = f"dev_{self.data.metric}"
 
     def __call__(
         self,
@@ -44,17 +51,3 @@ class DevEvaluator(BaseEvaluator):
         finally:
             model.train(training)
         return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
-
-
-def evaluator_of(evaluation: Evaluation) -> DevEvaluator:
-    """Return the evaluator that a recipe asks for; `primary_metric` names the score that decides.
-
-    Args:
-        evaluation: Path, split and metric of a development set: a `package:` name or a folder in the Hub
-            layout of a retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
-
-    Raises:
-        MarError: A file is missing or broken, or the metric does not fit the task.
-    """
-    path, split, metric = evaluation.path, evaluation.split, evaluation.metric
-    return DevEvaluator(load_task(Task(name="dev", path=path, split=split, metric=metric)))

@@ -113,9 +113,9 @@ def fit(
     check_prompts(model, prompts, router_mapping)
     evaluator = None
     if settings.evaluation is not None:
-        from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy
+        from mar_st.evaluation.evaluators import DevEvaluator  # lazy: scipy
 
-        evaluator = evaluator_of(settings.evaluation)
+        evaluator = DevEvaluator(settings.evaluation)
     arguments = _arguments(stage, settings, model.device, getattr(evaluator, "primary_metric", None))
     arguments.prompts, arguments.router_mapping = prompts, router_mapping
     arguments.learning_rate_mapping = learning_rate_mapping or {}

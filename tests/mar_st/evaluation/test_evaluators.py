@@ -6,7 +6,7 @@ import math
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.evaluation.evaluators import evaluator_of
+from mar_st.evaluation.evaluators import DevEvaluator
 from mar_st.recipes.schema import Evaluation
 
 
@@ -33,13 +33,13 @@ def test_equals_ndcg_computed_manually(mar, folder):
     for row, relevant in zip(scores, (0, 2), strict=True):
         rank = int((row > row[relevant]).sum()) + 1
         expected += 1 / math.log2(rank + 1) / 2
-    reported = evaluator_of(Evaluation(path=str(path)))(mar)
+    reported = DevEvaluator(Evaluation(path=str(path)))(mar)
     assert reported == {"dev_ndcg@10": pytest.approx(expected, abs=1e-6)}
     assert 0 < expected < 1 or expected == 1
 
 
 def test_training_mode_is_kept(mar, folder):
-    evaluator = evaluator_of(Evaluation(path=str(folder[0]), metric="map"))
+    evaluator = DevEvaluator(Evaluation(path=str(folder[0]), metric="map"))
     mar.train()
     assert list(evaluator(mar)) == ["dev_map"]
     assert mar.training
@@ -47,4 +47,4 @@ def test_training_mode_is_kept(mar, folder):
 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(MarError, match="nothing-here"):
-        evaluator_of(Evaluation(path=str(tmp_path / "nothing-here")))
+        DevEvaluator(Evaluation(path=str(tmp_path / "nothing-here")))
