@@ -131,7 +131,7 @@ def test_too_few_distinct_texts_are_an_error():
     # Each column has enough different texts, but they meet in other columns.
     one, other = np.arange(64) % 8, np.arange(64) % 8 // 4
     plan = BatchPlan(64, 8, keys=np.stack([one, np.where(np.arange(64) < 8, one, other)], axis=1)[:, ::-1])
-    with pytest.raises(MarError, match=r"only . rows .* batch of 8"):
+    with pytest.raises(MarError, match=r"too few rows .* batch of 8"):
         list(plan.epoch(0))
 
 
