@@ -266,25 +266,6 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "tiny-encoder"
 
 
-@pytest.fixture(scope="session")
-def gte_config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A configuration and a tokenizer of the native ``gte`` architecture, 2 layers x 64, without weights."""
-    from transformers import AutoConfig
-
-    folder = tmp_path_factory.mktemp("tiny") / "gte-config"
-    size = save_tokenizer(folder)
-    AutoConfig.for_model(
-        "gte",
-        vocab_size=size,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=64,
-    ).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def datasets_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache of `datasets` for one test alone: it finds folders by their base name."""

@@ -66,18 +66,6 @@ def test_loads_nothing_but_itself_at_start(run):
     assert set(added) - always_there == {"__future__", "medteb_mteb", "medteb_mteb._autoload"}
 
 
-def test_costs_less_than_two_milliseconds(run):
-    timed = f"""
-    import os, time
-    for name in [n for n in sys.modules if n.startswith("medteb_mteb") and not n.endswith(".registry")]:
-        del sys.modules[name]
-    sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != "medteb_mteb._autoload"]
-    start = time.perf_counter(); exec(open({str(PTH)!r}).read()); print(time.perf_counter() - start)
-    """
-    # The least of several processes: what the line costs, not what else the machine is doing.
-    assert min(float(run(timed)) for _ in range(5)) < 0.002
-
-
 def test_survives_a_missing_package(run):
     assert run("import mteb; print(mteb.READY, registered, 'medteb_mteb' in sys.modules)", package=False) == (
         "True [] False"

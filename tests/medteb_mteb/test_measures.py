@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
@@ -40,16 +39,6 @@ def test_scores_are_those_of_trec_eval(seed):
         assert scores.condensed == pytest.approx(condensed[query]["ndcg_cut_10"])
         first = sorted(run[query], key=lambda d: (run[query][d], d), reverse=True)[:10]
         assert scores.judged == sum(d in everything[query] for d in first) / len(first)
-
-
-def test_scores_equal_values_computed_manually():
-    run = {"q": {"x": 5.0, "a": 4.0, "y": 3.0, "n": 2.0, "b": 1.0}}
-    scores = score_queries({"q": {"a": 1, "b": 1}}, Judged({"q": frozenset({"n"})}), run)["q"]
-    ideal = 1 + 1 / math.log2(3)
-    assert scores.condensed == pytest.approx((1 + 1 / math.log2(4)) / ideal)
-    assert scores.ndcg == pytest.approx((1 / math.log2(3) + 1 / math.log2(6)) / ideal)
-    assert scores.judged == 3 / 5
-    assert scores.bpref == pytest.approx((1 + 0) / 2)
 
 
 def test_disputed_documents_leave_the_ranking():

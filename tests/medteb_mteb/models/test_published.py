@@ -9,29 +9,10 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 
 from medteb_mteb.models.encoders import load_medte
-from medteb_mteb.tasks.english import english_tasks
-
-#: Tasks whose answers are MedQuAD's.
-MEDQUAD = {"MedQuADLiveQARetrieval", "MedicalQARetrieval", "retrieval_medquad_dataset"}
 
 
 def texts(*lines):
     return DataLoader(Dataset.from_dict({"text": list(lines)}), batch_size=8)
-
-
-def test_medte_declares_what_it_was_trained_on():
-    meta = mteb.get_model_meta("MohammadKhodadad/MedTE-cl15-step-8000")
-    english = {name for name in meta.training_datasets if name in english_tasks()}
-    assert meta.training_datasets - english == {"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD} - english
-    assert {english_tasks()[name].source for name in english} == {
-        "ClinicalTrials.gov", "MIMIC-IV", "MedMCQA", "MedQA", "MedQuAD", "PubMed", "bioRxiv", "medRxiv",
-    }  # fmt: skip
-    assert len(english) == 37
-    assert all(mteb.get_task(name).metadata.name == name for name in meta.training_datasets)
-    medical = [task.metadata.name for task in mteb.get_benchmark("MTEB(Medical, v1)").tasks]
-    assert not meta.is_zero_shot_on(medical)
-    assert not meta.is_zero_shot_on(["retrieval_biorxiv_dataset"])
-    assert meta.is_zero_shot_on(["classification_wiki_syndromes_dataset"])
 
 
 @pytest.fixture
