@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from medteb_mteb.curation.anonymize.step import anonymize
-    from medteb_mteb.curation.build import build, forecast
+    from medteb_mteb.curation.build import build
     from medteb_mteb.curation.diversify import diversify
+    from medteb_mteb.curation.forecast import forecast
     from medteb_mteb.curation.judge.judges import load_judges
     from medteb_mteb.curation.judge.step import judge
     from medteb_mteb.curation.llm import load_llm
@@ -29,7 +30,7 @@ _HOMES = {
     "anonymize": "curation.anonymize.step",
     "build": "curation.build",
     "diversify": "curation.diversify",
-    "forecast": "curation.build",
+    "forecast": "curation.forecast",
     "judge": "curation.judge.step",
     "load_judges": "curation.judge.judges",
     "load_llm": "curation.llm",

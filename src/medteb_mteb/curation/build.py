@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -17,31 +17,24 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic import Field
 
-from mar_st.data import read_rows
 from mar_st.errors import MarError
-from mar_st.files import finished_folder, locked, read_record, regular, write_json
+from mar_st.files import finished_folder, locked, regular, write_json
 from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
 from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.diversify import DIVERSIFY
 from medteb_mteb.curation.edition.assemble import ASSEMBLE
-from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.forecast import forecast
 from medteb_mteb.curation.judge.step import JUDGE
 from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
+from medteb_mteb.curation.lineage import HUB, lineage
 from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.step import (
-    HUB,
-    STEP_FILE,
-    Estimate,
     Model,
     StepSettings,
-    Volume,
-    fingerprint,
-    lineage,
     marked,
     paths_of,
     perform,
-    tokens_of,
 )
 from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
@@ -54,9 +47,9 @@ from medteb_mteb.curation.training.triples import TRIPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.step import Input, Kind, Step
+    from medteb_mteb.curation.step import Input, Step
 
-__all__ = ["STEPS", "Build", "BuildSettings", "Planned", "build", "forecast", "load_build"]
+__all__ = ["STEPS", "Build", "BuildSettings", "Planned", "build", "load_build"]
 
 #: All steps, in the order in which help and messages list them.
 STEPS: dict[str, Step[Any]] = {
@@ -375,78 +368,6 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
     }
     write_json(planned.root / LEAKAGE_FILE, report)
     return report
-
-
-def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
-    """Return what the steps would do: `name`, `step`, `finished` and the fields of `Estimate`.
-
-    The output of finished steps is counted. For the others it is an upper bound: no text is dropped, every
-    pool is full, texts have the mean length, and no answer is in the journal.
-    """
-    volumes: dict[str, Volume] = {}
-    rows = []
-    for planned in steps:
-        counts = _finished(planned, volumes)
-        finished = counts is not None
-        if counts is not None:
-            estimate = Estimate(counts["rows"], counts["tokens"], counts["queries"])
-        else:
-            read = _volumes(planned, volumes)
-            most = next(iter(read.values()))
-            estimate = Estimate(most.rows, most.tokens, most.queries)
-            if planned.step.estimate is not None:
-                estimate = planned.step.estimate(planned.settings, read)
-        volumes[planned.name] = Volume(estimate.rows, estimate.tokens, estimate.queries, exact=finished)
-        rows.append(
-            {"name": planned.name, "step": planned.step.name, "finished": finished, **asdict(estimate)}
-        )
-    return rows
-
-
-def _finished(planned: Planned, volumes: Mapping[str, Volume]) -> dict[str, Any] | None:
-    """Return the counts of a step that a build would keep as it is."""
-    inputs = [one for some in planned.sources.values() for one in some if one is not None]
-    record = read_record(planned.settings.out / STEP_FILE)
-    if record is None or not record["finished"] or not all(volumes[one.name].exact for one in inputs):
-        return None
-    same = record["fingerprint"] == fingerprint(planned.step, planned.settings)
-    counts: dict[str, Any] = record["counts"]
-    return counts if same else None
-
-
-def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volume]:
-    """Return the volumes of a step's inputs by field; several inputs of one field are summed."""
-    volumes = {}
-    for key, mark in planned.step.inputs.items():
-        sources, paths = planned.sources[key], paths_of(planned.settings, key)
-        parts = [
-            _count(mark.kinds[0], path, getattr(planned.settings, "columns", None))
-            if source is None
-            else written[source.name]
-            for source, path in zip(sources, paths, strict=True)
-        ]
-        volumes[key] = Volume(
-            sum(part.rows for part in parts),
-            sum(part.tokens for part in parts),
-            sum(part.queries for part in parts),
-            exact=all(part.exact for part in parts),
-        )
-    return volumes
-
-
-def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Volume:
-    """Count the items of a file or folder that the user gave."""
-    if kind == "texts":
-        tokens = [tokens_of(text.full) for text in read_texts(path, columns)]
-        return Volume(len(tokens), sum(tokens))
-    if kind in ("file", "sheet", "editions"):
-        return Volume(0)
-    rows, queries = 0, set()
-    for row in read_rows(path):
-        several = row.values.get("corpus-ids")
-        rows += len(several) if isinstance(several, list) else 1
-        queries.add(row.values.get("query-id", row.values.get("query")))
-    return Volume(rows, queries=len(queries))
 
 
 def as_text(report: Mapping[str, Any]) -> str:

@@ -18,10 +18,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -29,16 +27,15 @@ import typer
 from pydantic import AfterValidator, BaseModel, Field
 
 from mar_st.errors import MarError
-from mar_st.files import clear, locked, read_record, regular, write_json
+from mar_st.files import clear, locked, read_record, write_json
 from mar_st.options import Argument, Settings, command
+from medteb_mteb.curation.lineage import STEP_FILE, digest_of, folder_digest, lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
-    "HUB",
     "SEED",
-    "STEP_FILE",
     "Counts",
     "Estimate",
     "Input",
@@ -50,12 +47,9 @@ __all__ = [
     "TestSize",
     "Volume",
     "add_step",
-    "digest_of",
     "fingerprint",
-    "lineage",
     "paths_of",
     "perform",
-    "provenance_of",
     "tokens_of",
 ]
 
@@ -63,9 +57,6 @@ __all__ = [
 Kind: TypeAlias = Literal[
     "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file"
 ]
-STEP_FILE = "step.json"
-#: Beginning of the name of a data set of the Hub, `hub:ORG/NAME`, that is given instead of a path.
-HUB = "hub:"
 #: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
 #: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one.
 BYTES_PER_TOKEN = 3
@@ -268,7 +259,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         if record is not None and same and record["finished"]:
             return record, True
         if record is not None and not same:
-            if record["finished"] and record["result"] != _folder_digest(folder):
+            if record["finished"] and record["result"] != folder_digest(folder):
                 raise MarError(
                     f"Files of {folder} were changed by hand; move them away, or delete the folder."
                 )
@@ -287,7 +278,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
             "finished": not counts.stopped,
             "counts": {key: value for key, value in asdict(counts).items() if key != "provenance"},
             "provenance": counts.provenance,
-            "result": _folder_digest(folder),
+            "result": folder_digest(folder),
             "seconds": round(time.monotonic() - start, 1),
         }
         write_json(folder / STEP_FILE, record)
@@ -336,91 +327,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def lineage(path: str | Path) -> list[dict[str, Any]]:
-    """Return the records of the steps that made a file or folder, the first one first; empty for raw data.
-
-    Raises:
-        MarError: The last step is not finished.
-    """
-    folder = next((one for one in (Path(path), Path(path).parent) if (one / STEP_FILE).is_file()), None)
-    record = folder and read_record(folder / STEP_FILE)
-    if not record:
-        return []
-    if not record["finished"]:
-        raise MarError(f"The step that writes {folder} is not finished; run it to its end first.")
-    before: list[dict[str, Any]] = record["before"]
-    return [*before, {key: value for key, value in record.items() if key != "before"}]
-
-
-def provenance_of(paths: Iterable[str | Path]) -> dict[str, list[dict[str, Any]]]:
-    """Return how some data were made, as the steps before have recorded it; each entry once."""
-    records = {one["fingerprint"]: one for path in paths for one in lineage(path)}
-    merged: dict[str, list[dict[str, Any]]] = {}
-    for key, entries in (item for record in records.values() for item in record["provenance"].items()):
-        known = merged.setdefault(key, [])
-        known += [entry for entry in entries if entry not in known]
-    return merged
-
-
 def _before(step: Step[S], settings: S) -> list[dict[str, Any]]:
     records = (one for name in step.inputs for path in paths_of(settings, name) for one in lineage(path))
     return list({one["fingerprint"]: one for one in records}.values())
-
-
-def digest_of(path: str | Path) -> str:
-    """Return the digest (64 hex digits) of a step's output, or of a raw file or folder.
-
-    Digests of raw texts are concealed: with a plain one, someone who has the anonymised texts could try
-    identifiers until the digest matches. A name of the Hub is its own digest.
-
-    Raises:
-        MarError: There is no such file or folder.
-    """
-    if str(path).startswith(HUB):
-        return str(path)
-    place = regular(Path(path))
-    if lineage(place) and place.is_dir():
-        return str(lineage(place)[-1]["result"])
-    if place.is_file():
-        return _concealed(_file_digest(place))
-    if not place.is_dir():
-        raise MarError(f"There is no {path}.")
-    return _concealed(_folder_digest(place))
-
-
-def _folder_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for file in _files(folder):
-        name = os.fsencode(file.relative_to(folder).as_posix())
-        digest.update(b"%s %s\n" % (name, _file_digest(file).encode()))
-    return digest.hexdigest()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder in order, without hidden ones and the record of its step."""
-    for file in sorted(folder.rglob("*")):
-        names = file.relative_to(folder).parts
-        if file.is_file() and names != (STEP_FILE,) and not any(name.startswith(".") for name in names):
-            yield file
-
-
-def _file_digest(file: Path) -> str:
-    status = file.stat()
-    return _digest_of_state(file, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=100_000)
-def _digest_of_state(file: Path, *state: int) -> str:
-    """Return the SHA-256 of a file; `state` tells that it changed. Several steps read the same file."""
-    del state
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=1000)
-def _concealed(digest: str) -> str:
-    """Return a digest of a digest that takes a twentieth of a second to compute."""
-    return hashlib.scrypt(digest.encode(), salt=b"medteb raw texts", n=1 << 14, r=8, p=1, dklen=32).hex()
 
 
 def add_step(app: typer.Typer, step: Step[Any], *, group: str | None = None) -> None:

@@ -15,7 +15,7 @@ from mar_st.files import read_json, read_record
 from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.labels.intervals import interval
-from medteb_mteb.curation.step import STEP_FILE
+from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training.leaks import training_texts
 from medteb_mteb.folders.content import collect_retrieval, detect_type

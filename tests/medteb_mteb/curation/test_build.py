@@ -14,7 +14,7 @@ from tests.medteb_mteb.curation.diseases import DISEASES, SYNONYMS
 from mar_st.errors import MarError
 from medteb_mteb.curation.build import STEPS as STEP_TABLE
 from medteb_mteb.curation.build import BuildSettings, as_text, build, load_build
-from medteb_mteb.curation.step import STEP_FILE
+from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.editions import load_edition, verify
 
 ASKED = ("不能吃什么", "怎么治疗", "会传染吗")

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
-from medteb_mteb.curation.step import Counts, Input, Runtime, Step, StepSettings, add_step, lineage, perform
+from medteb_mteb.curation.lineage import lineage
+from medteb_mteb.curation.step import Counts, Input, Runtime, Step, StepSettings, add_step, perform
 
 
 class UpperSettings(StepSettings):

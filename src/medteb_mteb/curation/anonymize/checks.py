@@ -7,7 +7,7 @@ import re
 import unicodedata
 from functools import cache
 
-__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "passes_luhn", "plain"]
+__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "passes_luhn", "plain"]
 
 #: First two digits of an identity card: the province.
 PROVINCES = frozenset(
@@ -69,16 +69,7 @@ def is_id_card(number: str) -> bool:
     return is_date(number[6:10], number[10:12], number[12:14])
 
 
-def luhn_digit(first: str) -> str:
-    """Return the check digit with which a number passes the Luhn check."""
-    return str(-_luhn_sum(f"{first}0") % 10)
-
-
 def passes_luhn(number: str) -> bool:
     """Return True if a number passes the Luhn check (ISO/IEC 7812-1)."""
-    return _luhn_sum(number) % 10 == 0
-
-
-def _luhn_sum(number: str) -> int:
     doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(number)))
-    return sum(value - 9 * (value > 9) for value in doubled)
+    return sum(value - 9 * (value > 9) for value in doubled) % 10 == 0

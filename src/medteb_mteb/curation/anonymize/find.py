@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from mar_st.files import load_package
 from medteb_mteb.curation.anonymize.checks import plain
-from medteb_mteb.curation.anonymize.kinds import Span, chosen, disjoint
+from medteb_mteb.curation.anonymize.kinds import STRICT_KIND, Span, disjoint
 from medteb_mteb.curation.texts.terms import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from medteb_mteb.curation.anonymize.known import Known
     from medteb_mteb.curation.anonymize.recogniser import Recogniser
@@ -60,32 +60,29 @@ def recognisers() -> tuple[Recogniser, ...]:
 
 
 class Finder:
-    """Finds identifiers of some kinds.
+    """Finds identifiers.
 
     It calls the recognisers directly, which is faster than presidio's engine. In addition, an identifier with
     a label in one text of a record is also found in the other texts.
 
     Args:
-        kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all except those of strict mode.
         known: Identifiers that are known beforehand.
-        strict: Also find doubtful identifiers (with a score below `MIN_SCORE`) and the kinds of strict mode.
+        strict: Also find doubtful identifiers (with a score below `MIN_SCORE`) and dates.
         cleared: Kinds and values that are not identifiers according to a reviewer; they are ignored if only
             recognisers of last resort find them.
     """
 
     def __init__(
         self,
-        kinds: Iterable[str] | None = None,
         known: Known | None = None,
         *,
         strict: bool = False,
         cleared: Collection[tuple[str, str]] = (),
     ) -> None:
-        self.kinds = chosen(kinds, strict=strict)
         self.known = known
         self.least = 0.0 if strict else MIN_SCORE
         self.cleared = frozenset(cleared)
-        self._recognisers = [one for one in recognisers() if one.kind in self.kinds]
+        self._recognisers = [one for one in recognisers() if strict or one.kind != STRICT_KIND]
 
     def __call__(self, text: str) -> list[Span]:
         """Return the identifiers of a text, sorted and without overlap."""
@@ -117,7 +114,7 @@ class Finder:
                     start = text.find(value, end)
         if self.known is not None:
             for text, spans in zip(texts, identifiers, strict=True):
-                spans.extend(self.known.spans(text, self.kinds))
+                spans.extend(self.known.spans(text))
         return [
             disjoint(spans, text) if spans else [] for text, spans in zip(texts, identifiers, strict=True)
         ]

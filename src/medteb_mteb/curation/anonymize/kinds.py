@@ -5,12 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, NamedTuple
 
-from mar_st.errors import MarError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["IDENTIFIER_KINDS", "STRICT_KIND", "Span", "chosen", "disjoint", "placeholder"]
+__all__ = ["IDENTIFIER_KINDS", "STRICT_KIND", "Span", "disjoint", "placeholder"]
 
 
 #: Placeholder of each kind in texts with Chinese characters.
@@ -32,24 +30,8 @@ IDENTIFIER_KINDS: dict[str, str] = {
     "NAME": "姓名",  # with a label or a title, or in a place where names stand
     "DATE": "日期",  # with a day: of visits, operations, reports
 }
-#: The kind that is recognised only in strict mode, or if requested by name.
+#: The kind that is recognised only in strict mode.
 STRICT_KIND = "DATE"
-
-
-def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, ...]:
-    """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, `STRICT_KIND` only if `strict`.
-
-    Raises:
-        MarError: A kind is unknown, or no kind is left.
-    """
-    if names is None:
-        return tuple(name for name in IDENTIFIER_KINDS if strict or name != STRICT_KIND)
-    wanted = {name.strip().upper() for name in names}
-    for name in sorted(wanted - set(IDENTIFIER_KINDS)):
-        raise MarError(f"There is no kind of identifier {name!r}. Kinds are {', '.join(IDENTIFIER_KINDS)}.")
-    if not wanted:
-        raise MarError("No kind of identifier was selected.")
-    return tuple(kind for kind in IDENTIFIER_KINDS if kind in wanted)
 
 
 def placeholder(kind: str, *, chinese: bool) -> str:

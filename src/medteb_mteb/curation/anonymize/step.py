@@ -16,7 +16,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import placeholder
-from medteb_mteb.curation.anonymize.known import merged, read_known, read_sheet, write_sheet
+from medteb_mteb.curation.anonymize.known import read_known, write_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
 from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Text
@@ -146,27 +146,23 @@ class AnonymizeSettings(TextsSettings):
 
     mode: Mode = Field("placeholder", description="Replace a name by [姓名], or by another name (surrogate).")
     known: Annotated[Path | None, Input("file")] = Field(
-        None, description="File of known names, one per line, or IDENTIFIER<tab>KIND."
+        None, description="File of known names, one per line, IDENTIFIER<tab>KIND, or a sheet of --review."
     )
     strict: bool = Field(False, description="Also replace doubtful identifiers and dates.")
     review: Annotated[Path | None, Runtime()] = Field(
         None, description="CSV file to write what only --strict replaces to, for a person to decide."
     )
-    reviewed: Annotated[Path | None, Input("file")] = Field(
-        None, description="Sheet of --review with answers in its first column."
-    )
 
 
 def anonymize(settings: AnonymizeSettings) -> Counts:
     """Replace identifiers of persons in texts."""
-    known = read_known(settings.known) if settings.known else None
-    identifiers, cleared = read_sheet(settings.reviewed) if settings.reviewed else ({}, frozenset())
+    known, cleared = read_known(settings.known) if settings.known else (None, frozenset())
     salt = settings.out.parent / "surrogates.salt"
     work = Anonymise(
         mode=settings.mode,
         salt=salt_for(settings.out, salt) if settings.mode == "surrogate" else None,
         id_label=settings.columns.get("id", ""),
-        known=merged(known, identifiers),
+        known=known,
         strict=settings.strict,
         cleared=cleared,
     )

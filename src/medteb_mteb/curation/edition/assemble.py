@@ -18,7 +18,8 @@ from medteb_mteb.curation.files import read_texts
 from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write_rows, write_texts
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import smallest_difference
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings, TestSize, provenance_of
+from medteb_mteb.curation.lineage import provenance_of
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings, TestSize
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates, split_queries
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from mar_st.data import read_rows
 from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_text, writable
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.step import lineage
+from medteb_mteb.curation.lineage import lineage
 
 if TYPE_CHECKING:
     from collections import Counter

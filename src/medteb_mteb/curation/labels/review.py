@@ -20,6 +20,7 @@ from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import exact_interval
 from medteb_mteb.curation.labels.sheet import (
+    STRATA,
     Sheet,
     allocate,
     draw,
@@ -52,7 +53,6 @@ class ReviewSettings(StepSettings):
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
     size: int = Field(5000, ge=1, description="Number of pairs on the sheet.")
-    disputed: bool = Field(False, description="Also draw pairs that the judges do not agree on.")
     answers: Annotated[tuple[Path, ...], Switch("--answer"), Input("file")] = Field(
         (), description="Copy of the sheet that a clinician filled in; may be repeated."
     )
@@ -68,7 +68,7 @@ def review(settings: ReviewSettings) -> Counts:
     labels = read_labels(settings.labels)
     queries = {text.id: text for text in read_texts(settings.queries)}
     documents = {text.id: text for text in read_texts(settings.documents)}
-    strata = strata_of(labels if settings.disputed else (one for one in labels if one.relevance is not None))
+    strata = strata_of(labels)
     if not strata:
         raise MarError("There are no labels to review: all pairs were discarded, or none was judged.")
     sizes = {name: len(rows) for name, rows in strata.items()}
@@ -76,7 +76,7 @@ def review(settings: ReviewSettings) -> Counts:
     sheet = draw(strata, numbers, SEED)
     write_sheet(settings.out / "sheet.csv", sheet, queries, documents)
     details: dict[str, Any] = {"drawn": numbers}
-    missing = sorted({"positive", "negative"} - strata.keys())
+    missing = sorted(set(STRATA) - strata.keys())
     notes = [f"there are no {name}s, so nothing will be known about them" for name in missing]
     if settings.answers:
         answers = {path.stem: read_answers(path, sheet) for path in settings.answers}
@@ -92,7 +92,7 @@ def review(settings: ReviewSettings) -> Counts:
 
 
 def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
-    """Return the agreement of clinicians with the labels of a sheet; disputed pairs have no label.
+    """Return the agreement of clinicians with the labels of a sheet.
 
     Args:
         sheet: The rows of the sheet.
@@ -108,12 +108,11 @@ def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str,
     Raises:
         MarError: No pair has answers of all clinicians.
     """
-    labelled = {row: one for row, one in sheet.rows.items() if one.label is not None}
-    rows = [row for row in labelled if all(row in by_row for by_row in answers.values())]
+    rows = [row for row in sheet.rows if all(row in by_row for by_row in answers.values())]
     if not rows:
         raise MarError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    truth = np.array([labelled[row].label for row in rows])
-    strata = np.array([labelled[row].stratum for row in rows])
+    truth = np.array([sheet.rows[row].label for row in rows])
+    strata = np.array([STRATA[label] for label in truth])
     votes = np.array([[by_row[row] for row in rows] for by_row in answers.values()])
     # Strata count as they do among all labels.
     weights = np.array([sheet.pairs[str(name)] / (strata == name).sum() for name in strata])
@@ -122,7 +121,7 @@ def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str,
     low, high = _interval(equal, strata, weights)
     return {
         "pairs": len(rows),
-        "unanswered": len(labelled) - len(rows),
+        "unanswered": len(sheet.rows) - len(rows),
         "agreement": [round(float(number), 4) for number in ((equal * weights).sum(), low, high)],
         "kappa": fleiss_kappa(_counts(votes)) if len(votes) > 1 else None,
         "kappa_with_labels": fleiss_kappa(_counts(np.vstack([votes, truth]))),

@@ -1,9 +1,9 @@
 """Sheets of pairs for clinicians: drawn in strata, written without labels, and read back.
 
-Strata are positives, negatives and disputed pairs. Each gets a minimum, and the rest of the budget is shared
+Strata are positives and negatives. Each gets a minimum, and the rest of the budget is shared
 by the square root of the sizes (power allocation, M. Bankier, The American Statistician 42, 1988), so the
-negatives, which are nearly all of the pairs, do not use up the budget. The key beside the sheet holds label
-and stratum of each row, so that shares among all labels can be estimated from shares in the sample.
+negatives, which are nearly all of the pairs, do not use up the budget. The key beside the sheet holds the
+label of each row, so that shares among all labels can be estimated from shares in the sample.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.labels.grades import Label
 
 __all__ = [
+    "STRATA",
     "Sheet",
     "SheetPair",
     "allocate",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
+#: Names of the strata, by label.
+STRATA = ("negative", "positive")
 YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 
 
@@ -51,14 +54,12 @@ class SheetPair(NamedTuple):
     Attributes:
         query_id: The query.
         document_id: The document.
-        label: 1 for a positive, 0 for a negative, None if the judges disagree.
-        stratum: Stratum that it was drawn from.
+        label: 1 for a positive, 0 for a negative.
     """
 
     query_id: str
     document_id: str
-    label: int | None
-    stratum: str
+    label: int
 
 
 class Sheet(NamedTuple):
@@ -69,11 +70,11 @@ class Sheet(NamedTuple):
 
 
 def strata_of(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    """Return the labels by stratum: `positive`, `negative`, `disputed`."""
+    """Return the labels by stratum, without those of discarded pairs."""
     strata: dict[str, list[Label]] = {}
     for label in labels:
-        kind = "disputed" if label.relevance is None else "positive" if label.relevance else "negative"
-        strata.setdefault(kind, []).append(label)
+        if label.relevance is not None:
+            strata.setdefault(STRATA[label.relevance > 0], []).append(label)
     return {name: strata[name] for name in sorted(strata)}
 
 
@@ -110,12 +111,10 @@ def draw(strata: Mapping[str, Sequence[Label]], numbers: Mapping[str, int], seed
     for name, labels in strata.items():
         ordered = sorted(labels, key=lambda label: (label.query_id, label.document_id))
         random.Random(f"{seed}\0{name}").shuffle(ordered)
-        drawn += [(label, name) for label in ordered[: numbers[name]]]
+        chosen = ordered[: numbers[name]]
+        drawn += [SheetPair(one.query_id, one.document_id, STRATA.index(name)) for one in chosen]
     random.Random(seed).shuffle(drawn)
-    rows = {}
-    for row, (one, name) in enumerate(drawn, start=1):
-        label = None if one.relevance is None else int(one.relevance > 0)
-        rows[row] = SheetPair(one.query_id, one.document_id, label, name)
+    rows = dict(enumerate(drawn, start=1))
     return Sheet(rows, {name: len(labels) for name, labels in strata.items()})
 
 

@@ -16,9 +16,10 @@ from medteb_mteb.curation.edition.write import write_edition
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.lineage import provenance_of
 from medteb_mteb.curation.llm import refuse_private
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, TestSize, Volume, provenance_of
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, TestSize, Volume
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import (

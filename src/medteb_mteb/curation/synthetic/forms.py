@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "DEFAULT_FORMS",
     "FORMS",
     "LANGUAGES",
+    "SHARES",
     "Form",
     "Language",
     "draw_forms",
@@ -82,8 +82,8 @@ FORMS: dict[str, Form] = {
         {"zh": (12, 200), "en": (8, 120)},
     ),
 }
-#: Default share of each form. These are ours: nothing is published on the forms of synthetic queries.
-DEFAULT_FORMS: dict[str, float] = {"question": 0.6, "keywords": 0.25, "case": 0.15}
+#: Share of each form. These are ours: nothing is published on the forms of synthetic queries.
+SHARES: dict[str, float] = {"question": 0.6, "keywords": 0.25, "case": 0.15}
 
 _QUESTION = {
     "zh": re.compile(
@@ -107,8 +107,6 @@ def form_problem(text: str, form: str, language: Language) -> str:
     return "" if asks else "not-a-question"
 
 
-def draw_forms(weights: Mapping[str, float], number: int, seed: str) -> tuple[str, ...]:
+def draw_forms(number: int, seed: str) -> tuple[str, ...]:
     """Draw the forms of a document's queries; a smaller number gives the first forms of a larger one."""
-    # In the order of FORMS, so that the order of the given weights has no effect.
-    names = [name for name in FORMS if weights.get(name)]
-    return tuple(random.Random(seed).choices(names, [weights[name] for name in names], k=number))
+    return tuple(random.Random(seed).choices(list(SHARES), list(SHARES.values()), k=number))

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
@@ -18,7 +18,7 @@ from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, c
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
-from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, FORMS, LANGUAGES, Language, draw_forms
+from medteb_mteb.curation.synthetic.forms import FORMS, LANGUAGES, Language, draw_forms
 from medteb_mteb.curation.synthetic.query_prompt import QUERIES_KEY, query_prompt, query_version
 from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
@@ -41,18 +41,7 @@ class QuerySettings(WriterSettings, PrivateSettings, AgainstSettings):
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
     language: Language = Field("zh", description="Language of the queries.")
     per_document: int = Field(1, ge=1, le=20, description="Number of queries per document.")
-    forms: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        default_factory=lambda: dict(DEFAULT_FORMS),
-        description="Weight of a form of a query: question, keywords, case.",
-    )
     sample: int | None = Field(None, ge=1, description="Maximum number of documents, sampled.")
-
-    @field_validator("forms")
-    @classmethod
-    def _known_forms(cls, value: dict[str, float]) -> dict[str, float]:
-        if set(value) - set(FORMS) or not any(value.values()):
-            raise ValueError(f"expected weights of {', '.join(FORMS)}, one of them above 0")
-        return value
 
 
 def synthesize_queries(settings: QuerySettings) -> Counts:
@@ -114,7 +103,7 @@ def _rank(document: Text) -> bytes:
 
 
 def _forms(document: Text, settings: QuerySettings) -> tuple[str, ...]:
-    return draw_forms(settings.forms, settings.per_document, f"{SEED}\0{document.full}")
+    return draw_forms(settings.per_document, f"{SEED}\0{document.full}")
 
 
 def _prompt(document: Text, settings: QuerySettings) -> Prompt:

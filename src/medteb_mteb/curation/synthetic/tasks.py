@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.files import regular
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm import added
 from medteb_mteb.curation.llm.settings import WriterSettings, check_key
-from medteb_mteb.curation.step import Counts, Input, Step
+from medteb_mteb.curation.step import Counts, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, Language
@@ -46,9 +44,6 @@ class TaskSettings(WriterSettings, AgainstSettings):
     language: Language = Field("zh", description="Language of tasks and examples.")
     tasks: int = Field(20, ge=1, description="Number of tasks to brainstorm.")
     pairs_per_task: int = Field(10, ge=1, description="Number of examples of each task.")
-    tasks_from: Annotated[Path | None, Input("file")] = Field(
-        None, description="File of tasks, one per line, instead of a brainstorm."
-    )
 
 
 def synthesize_tasks(settings: TaskSettings) -> Counts:
@@ -59,16 +54,12 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
     answer. With more examples per task, only the added ones cost.
     """
     rows = Rows()
-    if settings.tasks_from is None:
-        tasks, stopped = _brainstorm(settings, rows)
-    else:
-        tasks, stopped = _tasks_of(settings.tasks_from), ""
+    tasks, stopped = _brainstorm(settings, rows)
     if stopped:
         return Counts(0, details={"tasks": len(tasks), **rows.details()}, stopped=stopped)
     if not tasks:
         raise MarError(
-            f"The LLM gave no task that can be used (dropped: {dict(rows.dropped)}). Try another model, or "
-            "give your own with --tasks-from."
+            f"The LLM gave no task that can be used (dropped: {dict(rows.dropped)}). Try another model."
         )
     write_rows(settings.out / "tasks.jsonl", ({"task": task} for task in tasks))
     version = example_version(settings.language)
@@ -81,28 +72,13 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
         f"{len(tasks)} of {settings.tasks} tasks after {_most_calls(settings.tasks)} calls: the LLM repeats "
         "itself. A higher temperature or another model finds more."
     )
-    few = settings.tasks_from is None and len(tasks) < settings.tasks
     return Counts(
         rows.number("triples"),
         details={"tasks": len(tasks), **rows.details(), **generation.counts()},
-        notes=(note,) * few,
+        notes=(note,) * (len(tasks) < settings.tasks),
         stopped=generation.stopped,
         provenance=settings.provenance(version, generation),
     )
-
-
-def _tasks_of(path: Path) -> list[str]:
-    """Return the distinct tasks of a text file, one per line."""
-    try:
-        lines = regular(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MarError(
-            f"{path} cannot be read ({error}); give a text in UTF-8, a task on each line."
-        ) from error
-    tasks = list(dict.fromkeys(filter(None, (" ".join(line.split()) for line in lines))))
-    if not tasks:
-        raise MarError(f"{path} holds no task; give one on each line.")
-    return tasks
 
 
 def _most_calls(wanted: int) -> int:
@@ -173,17 +149,12 @@ def _take(
 
 
 def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    """Estimate the requests: a round of brainstorms, unless there is a file of tasks, and every example."""
+    """Estimate the requests: a round of brainstorms, and every example."""
     del volumes
-    asked, tasks = [], settings.tasks
-    if settings.tasks_from is not None:
-        tasks = len(_tasks_of(settings.tasks_from))
-    else:
-        like = brainstorm_prompt(0, settings.language)
-        asked = [settings.estimate(like, math.ceil(tasks / TASKS_PER_CALL), 0)]
-    rows = tasks * settings.pairs_per_task
+    calls, rows = math.ceil(settings.tasks / TASKS_PER_CALL), settings.tasks * settings.pairs_per_task
+    asked = settings.estimate(brainstorm_prompt(0, settings.language), calls, 0)
     _, _, like = next(_examples(EXAMPLE_TASKS[settings.language], settings))
-    return added([*asked, settings.estimate(like, rows, rows)], rows)
+    return added([asked, settings.estimate(like, rows, rows)], rows)
 
 
 SYNTHESIZE_TASKS = Step(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.step import STEP_FILE
+from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders.content import read_folder
 

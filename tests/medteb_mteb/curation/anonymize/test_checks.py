@@ -9,7 +9,6 @@ from medteb_mteb.curation.anonymize.checks import (
     id_card_digit,
     is_date,
     is_id_card,
-    luhn_digit,
     passes_luhn,
     plain,
 )
@@ -49,14 +48,8 @@ def test_published_identity_cards_end_in_their_check_digit(number):
     assert is_id_card(number)
 
 
-@pytest.mark.parametrize(("number", "digit"), [("7992739871", "3"), ("453201511283036", "6"), ("0", "0")])
-def test_published_numbers_end_in_their_luhn_digit(number, digit):
-    assert luhn_digit(number) == digit
-
-
 def test_a_single_wrong_digit_fails_both_checks():
-    card, bank = "11010519491231002", "622202100011234567"
-    bank += luhn_digit(bank)
+    card, bank = "11010519491231002", "79927398713"
     assert passes_luhn(bank)
     for place in range(17):
         others = [f"{card[:place]}{digit}{card[place + 1 :]}" for digit in "0123456789"]

@@ -4,23 +4,12 @@ import time
 
 import pytest
 
-from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
 
 
 @pytest.fixture(scope="module")
 def finder():
     return Finder()
-
-
-def test_only_the_requested_kinds_are_found():
-    text = "患者王秀兰，电话13800138000，邮箱a.b@example.com"
-    assert [span.kind for span in Finder(["phone", "EMAIL"])(text)] == ["PHONE", "EMAIL"]
-    assert [span.kind for span in Finder()(text)] == ["NAME", "PHONE", "EMAIL"]
-    with pytest.raises(MarError, match="PHONES"):
-        Finder(["PHONES"])
-    with pytest.raises(MarError, match="No kind"):
-        Finder([])
 
 
 def test_a_labelled_value_is_found_again_without_its_label(finder):

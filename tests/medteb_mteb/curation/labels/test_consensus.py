@@ -14,7 +14,8 @@ from medteb_mteb.curation.labels.consensus import (
     counts,
 )
 from medteb_mteb.curation.labels.grades import Judgement, read_judgements, read_labels
-from medteb_mteb.curation.step import lineage, perform
+from medteb_mteb.curation.lineage import lineage
+from medteb_mteb.curation.step import perform
 
 
 def judged(**grades):

@@ -80,12 +80,12 @@ def test_answers_of_little_use_are_counted(queries, tmp_path, rows_of):
         if "婴儿" in text:
             return "没有"
         return json.dumps(
-            {"queries": ["本文讲了什么？", "胃溃疡要忌口多久？", "多余的问题是什么？"]}, ensure_ascii=False
+            {"queries": ["本文讲了什么？", "请问本文讲了什么？", "多余的问题是什么？"]}, ensure_ascii=False
         )
 
     with serving(answer) as url:
-        counts = queries(url, per_document=2, forms={"question": 1})
-    assert counts["rows"] == 1
+        counts = queries(url, per_document=2)
+    assert counts["rows"] == 0
     reasons = counts["details"]["dropped"]
     assert {"nothing-to-ask", "about-the-document", "too-many"} <= set(reasons)
     assert counts["details"]["failed"] == {"no-json": 1}
@@ -149,24 +149,6 @@ def test_tasks_are_brainstormed_and_examples_written(tasks, tmp_path, rows_of):
     assert server.made == made + 10
 
 
-def test_tasks_of_a_file_need_no_brainstorm(tasks, tmp_path, rows_of):
-    file = tmp_path / "tasks.txt"
-    file.write_text(
-        "给定药名，检索说明书。\n\n给定药名，检索说明书。\n给定症状，检索科普文章。\n", encoding="utf-8"
-    )
-    server = FaultEndpoint(answer=write_rules)
-    with running(server) as url:
-        tasks(url, tasks_from=file, pairs_per_task=2)
-        assert [row["task"] for row in rows_of(tmp_path / "out/tasks.jsonl")] == [
-            "给定药名，检索说明书。",
-            "给定症状，检索科普文章。",
-        ]
-        assert server.made == 4
-        file.write_text("\n")
-        with pytest.raises(MarError, match="no task"):
-            tasks(url, "empty", tasks_from=file)
-
-
 def test_an_llm_that_repeats_itself_gives_fewer_tasks(tasks):
     def repeat(messages):
         if '"tasks"' in messages[-1]["content"]:
@@ -191,7 +173,7 @@ def test_estimates_count_requests(documents, tmp_path):
 
 def test_impossible_settings_are_refused(documents):
     llm = llm_at("http://127.0.0.1:9/v1")
-    for change in ({"per_document": 0}, {"forms": {"essay": 1}}, {"forms": {"case": 0}}, {"language": "de"}):
+    for change in ({"per_document": 0}, {"language": "de"}):
         with pytest.raises(ValidationError):
             SYNTHESIZE_QUERIES.settings(out="o", documents=documents, llm=llm, **change)
 

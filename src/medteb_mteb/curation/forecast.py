@@ -1,0 +1,92 @@
+"""The dry run of a build: what its steps would write and ask, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from mar_st.data import read_rows
+from mar_st.files import read_record
+from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.lineage import STEP_FILE
+from medteb_mteb.curation.step import Estimate, Volume, fingerprint, paths_of, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from medteb_mteb.curation.build import Planned
+    from medteb_mteb.curation.step import Kind
+
+__all__ = ["forecast"]
+
+
+def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
+    """Return what the steps would do: `name`, `step`, `finished` and the fields of `Estimate`.
+
+    The output of finished steps is counted. For the others it is an upper bound: no text is dropped, every
+    pool is full, texts have the mean length, and no answer is in the journal.
+    """
+    volumes: dict[str, Volume] = {}
+    rows = []
+    for planned in steps:
+        counts = _finished(planned, volumes)
+        finished = counts is not None
+        if counts is not None:
+            estimate = Estimate(counts["rows"], counts["tokens"], counts["queries"])
+        else:
+            read = _volumes(planned, volumes)
+            most = next(iter(read.values()))
+            estimate = Estimate(most.rows, most.tokens, most.queries)
+            if planned.step.estimate is not None:
+                estimate = planned.step.estimate(planned.settings, read)
+        volumes[planned.name] = Volume(estimate.rows, estimate.tokens, estimate.queries, exact=finished)
+        rows.append(
+            {"name": planned.name, "step": planned.step.name, "finished": finished, **asdict(estimate)}
+        )
+    return rows
+
+
+def _finished(planned: Planned, volumes: Mapping[str, Volume]) -> dict[str, Any] | None:
+    """Return the counts of a step that a build would keep as it is."""
+    inputs = [one for some in planned.sources.values() for one in some if one is not None]
+    record = read_record(planned.settings.out / STEP_FILE)
+    if record is None or not record["finished"] or not all(volumes[one.name].exact for one in inputs):
+        return None
+    same = record["fingerprint"] == fingerprint(planned.step, planned.settings)
+    counts: dict[str, Any] = record["counts"]
+    return counts if same else None
+
+
+def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volume]:
+    """Return the volumes of a step's inputs by field; several inputs of one field are summed."""
+    volumes = {}
+    for key, mark in planned.step.inputs.items():
+        sources, paths = planned.sources[key], paths_of(planned.settings, key)
+        parts = [
+            _count(mark.kinds[0], path, getattr(planned.settings, "columns", None))
+            if source is None
+            else written[source.name]
+            for source, path in zip(sources, paths, strict=True)
+        ]
+        volumes[key] = Volume(
+            sum(part.rows for part in parts),
+            sum(part.tokens for part in parts),
+            sum(part.queries for part in parts),
+            exact=all(part.exact for part in parts),
+        )
+    return volumes
+
+
+def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Volume:
+    """Count the items of a file or folder that the user gave."""
+    if kind == "texts":
+        tokens = [tokens_of(text.full) for text in read_texts(path, columns)]
+        return Volume(len(tokens), sum(tokens))
+    if kind in ("file", "sheet", "editions"):
+        return Volume(0)
+    rows, queries = 0, set()
+    for row in read_rows(path):
+        several = row.values.get("corpus-ids")
+        rows += len(several) if isinstance(several, list) else 1
+        queries.add(row.values.get("query-id", row.values.get("query")))
+    return Volume(rows, queries=len(queries))
