@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import placeholder
 from medteb_mteb.curation.anonymize.known import read_known, write_sheet
@@ -47,7 +46,7 @@ class Anonymise:
     Args:
         mode: `placeholder` replaces a name by `[姓名]` (`[NAME]` in a text without Chinese), `surrogate` by
             another name, the same one for every occurrence.
-        salt: The secret of the surrogates.
+        salt: The secret of the surrogates, needed for them only.
         id_label: Column of the ids, their label in the check. An id that is itself an identifier is
             replaced by a digest of the anonymised text; so is an id that `read_texts` derived from the
             content, since guesses of the replaced identifiers could be tested with it.
@@ -68,13 +67,11 @@ class Anonymise:
         strict: bool = False,
         cleared: Collection[tuple[str, str]] = (),
     ) -> None:
-        if mode == "surrogate" and not salt:
-            raise MarError("Surrogates need a secret: give salt, for instance salt_for(out).")
         self.mode: Mode = mode
         self.strict = strict
         self.id_label = id_label
         self.known, self._cleared = known, cleared
-        self._surrogates = Surrogates(salt) if salt and mode == "surrogate" else None
+        self._surrogates = Surrogates(salt or b"") if mode == "surrogate" else None
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
 
@@ -157,10 +154,9 @@ class AnonymizeSettings(TextsSettings):
 def anonymize(settings: AnonymizeSettings) -> Counts:
     """Replace identifiers of persons in texts."""
     known, cleared = read_known(settings.known) if settings.known else (None, frozenset())
-    salt = settings.out.parent / "surrogates.salt"
     work = Anonymise(
         mode=settings.mode,
-        salt=salt_for(settings.out, salt) if settings.mode == "surrogate" else None,
+        salt=salt_for(settings.out) if settings.mode == "surrogate" else None,
         id_label=settings.columns.get("id", ""),
         known=known,
         strict=settings.strict,

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -24,6 +23,7 @@ from medteb_mteb.curation.anonymize.words import COMPOUND, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 __all__ = ["Surrogates", "salt_for"]
 
@@ -143,19 +143,16 @@ class Surrogates:
         return self._pick("NAME", word[0].lower(), _LATIN if len(word[0]) > 1 else _LETTERS, word[0])
 
 
-def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
-    """Return the secret of a build, from its file; the file is created if it is missing.
+def salt_for(out: Path) -> bytes:
+    """Return the secret of a build, from `surrogates.salt` beside its folders; created if it is missing.
 
     Args:
         out: Output folder of the step.
-        file: File of the secret; default `OUT.salt`, next to the folder and readable only by its owner.
 
     Raises:
-        MarError: The file is inside the output and would be published with it, or is too short.
+        MarError: The file is too short.
     """
-    path = Path(file) if file else Path(f"{Path(out).resolve()}.salt")
-    if path.resolve().is_relative_to(Path(out).resolve()):
-        raise MarError(f"{path} is inside the output and would be published with it; keep it elsewhere.")
+    path = out.parent / "surrogates.salt"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():

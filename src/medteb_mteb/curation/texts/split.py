@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ def near_duplicates(
     Yields:
         Row in `left`, row in `right`, similarity; in order of the rows.
     """
-    if not 0 < threshold <= 1:
-        raise MarError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     other = left if right is None else right
     if not left or not other:
         return
@@ -144,12 +141,7 @@ def split_queries(
         test: Maximum number of test queries, or their share if below 1; 1 or more of all there are takes all.
         seed: Seed of the draw.
         threshold: See `near_duplicates`.
-
-    Raises:
-        MarError: `test` is not positive.
     """
-    if test <= 0:
-        raise MarError(f"The number (or share) of test queries must be positive; got {test}.")
     ids, texts = list(queries), list(queries.values())
     groups = clusters(texts, threshold=threshold)
     wanted = round(test * len(ids)) if test < 1 else int(test)

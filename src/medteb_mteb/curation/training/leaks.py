@@ -59,11 +59,9 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILA
         threshold: See `HeldOut`.
 
     Raises:
-        MarError: A source is unusable, or the threshold is invalid.
+        MarError: A source is unusable.
         FolderError: Rows are unusable; each is listed with file and line.
     """
-    if not 0 < threshold <= 1:
-        raise MarError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     texts: list[str] = []
     names: list[str] = []
     for source in sources:

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from medteb_mteb.curation.anonymize.checks import id_card_digit, luhn_digit, passes_luhn
+from medteb_mteb.curation.anonymize.checks import id_card_digit
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.papers import (
     BankCard,
     Code,
@@ -23,11 +22,11 @@ from medteb_mteb.curation.anonymize.papers import (
 
 @pytest.fixture(scope="module")
 def finder():
-    return Finder(set(IDENTIFIER_KINDS) - {"NAME", "DATE"})
+    return Finder()
 
 
 def identifiers(finder, text):
-    return [(span.kind, text[span.start : span.end]) for span in finder(text)]
+    return [(span.kind, text[span.start : span.end]) for span in finder(text) if span.kind != "NAME"]
 
 
 def values(kind, text):
@@ -67,9 +66,7 @@ def test_an_old_identity_card_needs_a_label():
 
 
 def test_a_bank_card_is_found_by_its_luhn_digit(finder):
-    card = "622202100011234567"
-    card += luhn_digit(card)
-    assert passes_luhn(card)
+    card = "6222021000112345672"
     invalid = card[:-1] + str((int(card[-1]) + 1) % 10)
     assert identifiers(finder, f"退到{card}即可") == [("BANK_CARD", card)]
     assert identifiers(finder, f"退到{invalid}即可") == []
