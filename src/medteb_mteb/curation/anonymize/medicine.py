@@ -69,8 +69,8 @@ _CLOSE = regex.compile(r"\p{Han}{0,3}[”\"’'」』)）\]】]")
 _SOUNDS = characters("transliteration") | {"夫"}
 _TRANSLITERATED = regex.compile(rf"[{''.join(sorted(_SOUNDS))}·•・．‧-]{{3,}}")
 _AFTER_TRANSLITERATED = regex.compile(rf"\p{{Han}}{{0,3}}?{_ANY_EPONYM}")
-_ITEM_BEFORE = regex.compile(r"(?<!\p{Han})(\p{Han}{2,4})[、/／]$")
-_ITEM_AFTER = regex.compile(r"[、/／](\p{Han}{2,4})(?![\p{Han}])")
+_ITEM_BEFORE = regex.compile(r"(?<!\p{Han})(\p{Han}{2,4})(?:([、/／])|[，,]\s?)$")
+_ITEM_AFTER = regex.compile(r"(?:([、/／])|[，,]\s?)(\p{Han}{2,4})(?!\p{Han})")
 
 
 @cache
@@ -100,5 +100,11 @@ def is_medical(text: str, start: int, end: int) -> bool:
         protects = term.term in words("brands") or (len(term.term) >= _MIN_TERM_LENGTH and not inside)
         if protects and term.start < end and start < term.end:
             return True
-    items = (_ITEM_BEFORE.search(before), _ITEM_AFTER.match(text, end))
-    return any(item and (item[1] in known_words() or item[1] in words("medical")) for item in items)
+    left, right = _ITEM_BEFORE.search(before), _ITEM_AFTER.match(text, end)
+    if (left and left[2] and _is_word(left[1])) or (right and right[1] and _is_word(right[2])):
+        return True
+    return bool(left and right and {left[1], right[2]}.issubset(words("medical")))
+
+
+def _is_word(item: str) -> bool:
+    return item in known_words() or item in words("medical")

@@ -52,6 +52,12 @@ def test_names_without_a_label_are_found(text, names):
         "当归，川芎，熟地，杭芍，茯苓",
         "左叶前后径56mm",
         "糖尿病人能少吃几颗大枣吗",
+        # in brackets, with a dose, in a list, in an idiom, in a wish
+        "奥沙利铂（艾恒）150mg静滴",
+        "予希罗达+赫赛丁方案化疗",
+        "多吃芋头、糯米、汤圆",
+        "如果希望一劳永逸的话",
+        "及时调理，祝安康！",
     ],
 )
 def test_words_that_begin_with_a_surname_stay(text):
