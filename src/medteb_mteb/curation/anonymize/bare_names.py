@@ -343,10 +343,9 @@ class BareName(Recogniser):
         ranked = []
         for start, end, features in candidates(text):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
-            if features[_IN_TEXT] and features[_GIVEN_IS_WORD] > 0:  # 口周发青
-                value -= _UNCERTAIN
             if value > _MIN_DOUBTFUL_LOGIT:
-                ranked.append((value, start, end))
+                uncertain = features[_IN_TEXT] and features[_GIVEN_IS_WORD] > 0  # 口周发青
+                ranked.append((value - _UNCERTAIN if uncertain else value, start, end))
         is_taken = bytearray(len(text))
         for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
             if not any(is_taken[start:end]) and not is_medical(text, start, end):
