@@ -24,6 +24,12 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 #: Bounds of the buckets of batch sizes.
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
+#: Routes whose times are `total`. Health checks and scrapes are faster and come when nobody searches.
+TIMED_ROUTES = frozenset({"/search", "/v1/embeddings", "/rerank"})
+
+#: Errors that are listed before they happen: `rate` does not see a counter's first value.
+LISTED_ERRORS = ("internal", "overloaded", "timeout")
+
 
 class Metrics:
     """Metrics of one server."""
@@ -41,6 +47,8 @@ class Metrics:
         self.sizes = Histogram("mar_batch_size", "Texts or queries computed together.", ["stage"], **sizes)
         self.requests = Counter("mar_requests", "Requests by route and status.", ["route", "status"], **plain)
         self.errors = Counter("mar_errors", "Requests answered with an error, by kind.", ["kind"], **plain)
+        for kind in LISTED_ERRORS:
+            self.errors.labels(kind)
         self.reloads = Counter("mar_reloads", "Openings of an index while serving.", ["result"], **plain)
         self.waiting = Gauge("mar_queue_length", "Texts and queries that wait.", ["stage"], **plain)
         self.documents = Gauge("mar_index_documents", "Documents of the index.", **plain)
@@ -51,7 +59,7 @@ class Metrics:
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
         self.requests.labels(route, str(status)).inc()
-        if status == 200:
+        if status == 200 and route in TIMED_ROUTES:
             self.seconds.labels("total").observe(seconds)
 
     def observer(self, stage: str) -> Callable[[str, float], None]:

@@ -348,6 +348,8 @@ def test_metrics_count_requests_batches_and_errors(client):
     client.post("/search", {"query": "x"})
     client.post("/search", {"query": "x" * 70})
     client.get("/secret-text")
+    client.get("/readyz")
+    client.get("/metrics")
     page = client.get("/metrics").text
     for line in (
         'mar_requests_total{route="/search",status="200"} 1.0',
@@ -355,7 +357,9 @@ def test_metrics_count_requests_batches_and_errors(client):
         'mar_requests_total{route="other",status="404"} 1.0',
         'mar_errors_total{kind="text_too_long"} 1.0',
         'mar_batch_size_count{stage="search"} 1.0',
+        'mar_errors_total{kind="internal"} 0.0',
         'mar_stage_seconds_count{stage="encode"} 1.0',
+        'mar_stage_seconds_count{stage="total"} 1.0',
         'mar_queue_length{stage="search"} 0.0',
         "mar_index_documents 6.0",
         'mar_query_encoder{model="fake",query_encoder="query-fake"} 1.0',
