@@ -193,7 +193,7 @@ class RouterLoader:
         Raises:
             MarError: Its configuration is damaged, or a route or the folder of a module is missing.
         """
-        hub = {name: options.get(name) for name in HUB_OPTIONS}
+        hub: dict[str, Any] = {name: options.get(name) for name in HUB_OPTIONS}
         content = Router.load_config(source, subfolder=subfolder, **hub)
         listing = with_further(content, Path(source, subfolder))
         structure = listing["structure"]
