@@ -66,7 +66,7 @@ def build_index(
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
-        kind: Of a folder: `exact`, `hnsw`, `ivf-pq`; `auto`: `exact` for few vectors, `hnsw` for many.
+        kind: `exact`, `hnsw`, `ivf-pq`; `auto`: `exact` for few vectors, `hnsw` for many.
         bm25: Also index words, if there is a corpus.
         progress: Show progress bars.
         say: Receives a line for each step.
@@ -85,9 +85,7 @@ def build_index(
     if str(out).startswith(MILVUS_PREFIX):
         from mar_st.index.milvus import build_milvus  # lazy: pymilvus
 
-        if kind != "auto":
-            raise MarError(f"Milvus chooses the kind of index itself; got {kind!r}.")
-        return build_milvus(folder, str(out), corpus=corpus, progress=progress)
+        return build_milvus(folder, str(out), corpus=corpus, kind=kind, progress=progress)
     root = Path(out)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise MarError(f"{root} holds files already. Give a new folder, or use 'mar index update'.")

@@ -28,6 +28,7 @@ from mar_st.index.base import MILVUS_PREFIX, Index, Key, ScoredKeys
 from mar_st.index.build import compared, encoded_corpus
 from mar_st.index.documents import documents_of
 from mar_st.index.filters import BOUND_SIGNS
+from mar_st.index.vectors import cells, code_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,21 @@ _ADDRESS = re.compile(r"(?P<uri>https?://[^/]+|.*\.db)(?:/(?P<collection>\w+))?"
 
 #: The escapes that all parsers of Milvus know. Other characters stand for themselves.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def _index_type(kind: str, dim: int, count: int) -> tuple[str, dict[str, Any], dict[str, int]]:
+    """Return what Milvus builds for a kind: its name there, build settings and search settings."""
+    types: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+        "auto": ("AUTOINDEX", {}, {}),
+        "exact": ("FLAT", {}, {}),
+        "hnsw": ("HNSW", {"M": 32, "efConstruction": 100}, {"ef": 128}),
+        "ivf-pq": (
+            "IVF_PQ", {"nlist": cells(count), "m": code_bytes(dim), "nbits": 8}, {"nprobe": 64},
+        ),
+    }  # fmt: skip
+    if kind not in types:
+        raise MarError(f"Kinds of index in Milvus are {', '.join(types)}; got {kind!r}.")
+    return types[kind]
 
 
 def _client(target: str) -> tuple[Any, str]:
@@ -134,16 +150,18 @@ def build_milvus(
     target: str,
     *,
     corpus: str | Path | None,
+    kind: str,
     progress: bool,
 ) -> dict[str, Any]:
-    """Build a collection from a folder of vectors; Milvus chooses the kind of index (`AUTOINDEX`).
+    """Build a collection from a folder of vectors, see `mar_st.index.build_index`.
 
     Returns:
         The description of the collection, and its number of documents.
 
     Raises:
-        MarError: The collection already exists, or no server answers.
+        MarError: Milvus does not have this kind, the collection already exists, or no server answers.
     """
+    name, given, search = _index_type(kind, folder.dim, len(folder))
     client, collection = _client(target)
     unfinished = f"{collection}_unfinished"
     types, counts = load_package("pymilvus", extra="scale").DataType, FieldTypes()
@@ -151,8 +169,8 @@ def build_milvus(
         counts.add(document)
     about: dict[str, Any] = {
         "model": (folder.manifest.get("model") or {}).get("name"),
-        "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": "milvus",
-        "texts": corpus is not None, "fields": counts.types(), "search": {},
+        "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
+        "texts": corpus is not None, "fields": counts.types(), "search": search,
     }  # fmt: skip
     with _failures_of(target):
         if client.has_collection(collection):
@@ -171,7 +189,7 @@ def build_milvus(
         MilvusIndex(client, unfinished, target).add(folder, corpus=corpus, progress=progress)
         client.flush(unfinished)
         chosen = client.prepare_index_params()
-        chosen.add_index("vector", index_type="AUTOINDEX", metric_type="IP")
+        chosen.add_index("vector", index_type=name, metric_type="IP", params=given)
         client.create_index(unfinished, chosen)
         client.rename_collection(unfinished, collection)
         client.load_collection(collection)
@@ -226,7 +244,9 @@ class MilvusIndex(Index):
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
         """Search the collection by vectors, as `Index.find`."""
-        del settings
+        wanted = {**self.settings, **(settings or {})}
+        if "ef" in wanted:
+            wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
         terms, names = list[str](), list(self.fields)
         for condition in () if where is None else where.typed(self.fields).conditions:
             field = f"metadata_{names.index(condition.field)}"
@@ -244,6 +264,7 @@ class MilvusIndex(Index):
                     filter=" and ".join(terms),
                     output_fields=["id"],
                     anns_field="vector",
+                    search_params={"params": wanted},
                 )
             for hits in results:
                 # Milvus orders equal scores arbitrarily; here, as everywhere, ids break ties.

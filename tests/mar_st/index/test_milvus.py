@@ -26,7 +26,7 @@ def small(tmp_path_factory):
 def both(small, address, tmp_path_factory):
     root, target = tmp_path_factory.mktemp("folder"), address()
     build_index(small.open, root / "folder", corpus=small.corpus, kind="exact", progress=False, bm25=False)
-    build_index(small.open, target, corpus=small.corpus, progress=False)
+    build_index(small.open, target, corpus=small.corpus, kind="exact", progress=False)
     return Index.open(root / "folder"), Index.open(target)
 
 
@@ -66,7 +66,7 @@ def test_milvus_has_the_interface_of_an_index_folder(small, both):
 def test_documents_are_added_replaced_and_deleted(tmp_path, address):
     library = make_library(tmp_path / "library", count=60)
     target = address()
-    build_index(library.open, target, corpus=library.corpus, progress=False)
+    build_index(library.open, target, corpus=library.corpus, kind="hnsw", progress=False)
     milvus = Index.open(target)
     more = make_library(tmp_path / "more", count=5, start=60, seed=3)
     milvus.add(more.open, corpus=more.corpus, progress=False)
