@@ -22,7 +22,6 @@ from medteb_mteb.curation.anonymize.words import (
     RARE,
     SURNAMES,
     alternatives,
-    characters,
     words,
 )
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["FEATURES", "BareName", "NameCandidate", "candidates", "is_common"]
 
 _ODD = NEVER - GIVEN
-_FOREIGN = characters("foreign")
 _TITLE = regex.compile(alternatives("titles"))
 
 _RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
@@ -102,7 +100,7 @@ FEATURES = (
 
 _IN_TEXT, _GIVEN_IS_WORD = FEATURES.index("left-han"), FEATURES.index("given-is-word")
 #: Taken off the logit of a candidate amid a sentence without a cue before it, if its given name is a word.
-_UNCERTAIN = 1.5
+_UNCERTAIN = 1.0
 
 
 class _Lexicon(NamedTuple):
@@ -126,8 +124,8 @@ def _lexicon() -> _Lexicon:
     with jieba.get_dict_file() as lines:
         for line in lines:
             word, count, tag = line.decode("utf-8").split()
-            # A word of four characters with this tag may be an idiom.
-            idiom = len(word) == 4 and word[:2] not in COMPOUND and not _FOREIGN.issuperset(word)
+            # Four characters with this tag are an idiom; names in transliteration have another one.
+            idiom = tag == "nr" and len(word) == 4 and word[:2] not in COMPOUND
             if tag.startswith("nr") and len(word) > 1 and not idiom:
                 first = 2 if word[:2] in COMPOUND else int(word[0] in SURNAMES)
                 if first and first < len(word) <= first + 2:
@@ -231,10 +229,10 @@ def _shapes(part: str, start: int, lexicon: _Lexicon) -> Iterator[tuple[int, int
 
 
 def _inside_word(part: str, start: int, end: int, lexicon: _Lexicon) -> bool:
-    """Return True if a longer word of the dictionary, no foreign name, holds the candidate (一劳永逸)."""
+    """Return True if a longer word of the dictionary holds the candidate (一劳永逸)."""
     firsts = range(max(0, end - _MAX_WORD_LENGTH), start + 1)
     return any(
-        part[first:last] in lexicon.words and not _FOREIGN.issuperset(part[first:last])
+        part[first:last] in lexicon.words
         for first in firsts
         for last in range(end, min(len(part), first + _MAX_WORD_LENGTH) + 1)
         if last - first > end - start
