@@ -1,7 +1,7 @@
 """Score models on the development half or, logged, on the test half of Chinese medical sets.
 
 usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--test] [--against NAME]
-           [--documents N] [--questions N]
+           [--documents N] [--questions N] [--kinds]
 
 MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model),
 `prompt` (put before queries; default: the model's own), `documents` (a folder with the same document encoder,
@@ -9,16 +9,19 @@ whose vectors are stored) and `lowercase` (of all texts). `bm25` is a row, too.
 Every set is divided by a hash of the text of each question, so a question is in the same half of all sets.
 Settings are chosen on the development half; each use of `--test` adds a line per model to
 models/mar-zh/test-log.tsv. `--documents` and `--questions` thin out every set, by the hash again, for a slow
-machine: the judged documents stay, and reranking is left out.
+machine: the judged documents stay, and reranking is left out. `--kinds` adds a table by length of the
+question, and one of changed questions (`noise.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,8 @@ COLUMNS = {
 UNLIKE = ("toyhom", "cmedir", "cmedqa")
 PAIRS = "eval/cmedqq-sts"
 DRAWS = 10_000
+#: Characters of a question: the upper ends of the classes.
+LENGTHS = (10, 20, 40, 80)
 LOG = Path(__file__).parents[1] / "models" / "mar-zh" / "test-log.tsv"
 
 
@@ -161,10 +166,12 @@ class Row:
     Attributes:
         columns: Values of the distinct questions by column.
         pairs: Similarities of the pairs, and their labels.
+        lengths: Number of characters of the questions by column.
     """
 
     columns: dict[str, np.ndarray]
     pairs: Scores
+    lengths: dict[str, np.ndarray]
 
     def mean(self, names: tuple[str, ...]) -> float:
         """Return the mean over columns."""
@@ -173,7 +180,7 @@ class Row:
 
 def measure(model: Any, sets: dict[str, TaskData]) -> Row:
     """Return the scores of a model; values of a question in several sets of a column become their mean."""
-    columns = {}
+    columns, lengths = {}, {}
     for column, names in COLUMNS.items():
         found: dict[str, list[float]] = {}
         for name in names:
@@ -183,7 +190,8 @@ def measure(model: Any, sets: dict[str, TaskData]) -> Row:
             for key, value in zip(data.qrels, model.values(data), strict=True):
                 found.setdefault(normalise(data.queries[key]), []).append(value)
         columns[column] = np.array([np.mean(found[text]) for text in sorted(found)])
-    return Row(columns, sets[PAIRS].scores([model.values(sets[PAIRS])]))
+        lengths[column] = np.array([len(text) for text in sorted(found)])
+    return Row(columns, sets[PAIRS].scores([model.values(sets[PAIRS])]), lengths)
 
 
 def drawn_means(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
@@ -246,6 +254,43 @@ def table(rows: dict[str, Row], against: str | None) -> list[str]:
     return lines
 
 
+def by_length(rows: dict[str, Row]) -> list[str]:
+    """Return a Markdown table of the mean over all questions of a length."""
+    limits = [0, *LENGTHS, 10**9]
+    names = [*(f"up to {limit}" for limit in LENGTHS), f"over {LENGTHS[-1]}"]
+    lengths = np.concatenate(list(next(iter(rows.values())).lengths.values()))
+    within = [(lengths > low) & (lengths <= high) for low, high in pairwise(limits)]
+    heads = [f"{name} ({int(mask.sum())})" for name, mask in zip(names, within, strict=True)]
+    lines = ["", f"| characters (questions) | {' | '.join(heads)} |", "|---" * (len(names) + 1) + "|"]
+    for name, row in rows.items():
+        values = np.concatenate(list(row.columns.values()))
+        lines.append(f"| {name} | {' | '.join(f'{values[mask].mean():.3f}' for mask in within)} |")
+    return lines
+
+
+def robustness(models: dict[str, Any], sets: dict[str, TaskData]) -> list[str]:
+    """Return a Markdown table of the mean of all columns for changed questions."""
+    from noise import changes  # lazy: opencc, pypinyin
+
+    ways = changes(text for data in sets.values() if data.type != "sts" for text in data.queries.values())
+    lines = ["", f"| questions | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
+    for name, model in models.items():
+        cells = []
+        for change in ways.values():
+            changed = {
+                key: dataclasses.replace(data, queries={k: change(t) for k, t in data.queries.items()})
+                for key, data in sets.items()
+                if data.type != "sts"
+            }
+            means = [
+                np.mean([np.mean(model.values(changed[one])) for one in names if one in changed])
+                for names in COLUMNS.values()
+            ]
+            cells.append(f"{np.mean(means):.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def log(names: dict[str, str]) -> None:
     """Add a line per model to the log of uses of the test half."""
     commit = subprocess.run(
@@ -268,16 +313,20 @@ def main() -> None:
     parser.add_argument("--against", help="model that the others are compared with")
     parser.add_argument("--documents", type=int, help="documents of a set, judged ones aside; default: all")
     parser.add_argument("--questions", type=int, help="maximum number of questions of a set; default: all")
+    parser.add_argument("--kinds", action="store_true", help="tables by length, and of changed questions")
     settings = parser.parse_args()
     part = "test" if settings.test else "dev"
     sets = load(settings.data, part, settings.documents, settings.questions)
-    rows, digests = {"bm25": measure(Lexical(), sets)}, {"bm25": Lexical.digest}
-    for name, model in yaml.safe_load(settings.models.read_text(encoding="utf-8")).items():
-        encoder = Encoder(settings.store, **model)
-        rows[name], digests[name] = measure(encoder, sets), encoder.digest
+    listed = yaml.safe_load(settings.models.read_text(encoding="utf-8"))
+    models: dict[str, Any] = {"bm25": Lexical()}
+    models |= {name: Encoder(settings.store, **model) for name, model in listed.items()}
+    rows = {name: measure(model, sets) for name, model in models.items()}
     if settings.test:
-        log(digests)
-    print("\n".join(table(rows, settings.against)))
+        log({name: model.digest for name, model in models.items()})
+    lines = table(rows, settings.against)
+    if settings.kinds:
+        lines += [*by_length(rows), *robustness(models, sets)]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
