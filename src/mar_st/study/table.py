@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mar_st.evaluation.statistics import bootstrap, holm, mixed, seed_variances
+from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +38,21 @@ def make_table(
         tasks: Loaded tasks of the study.
         values: Row and seed -> task -> value of every item.
     """
+    draws = _draws(tasks)
     drawn: dict[str, list[Any]] = {}
     per_seed: dict[str, list[Any]] = {}
     for row in study.rows:
         models = [of_model for (name, _), of_model in values.items() if name == row.name]
         scores = [task.scores([of_model[task.task.name] for of_model in models]) for task in tasks]
         drawn[row.name] = [
-            bootstrap(task, resamples=RESAMPLES, seed=(0, index, 0)) for index, task in enumerate(scores)
+            bootstrap(
+                replace(
+                    task, values=task.values[:, order], gold=None if task.gold is None else task.gold[order]
+                ),
+                resamples=RESAMPLES,
+                seed=(0, draw, 0),
+            )
+            for task, (draw, order) in zip(scores, draws, strict=True)
         ]
         per_seed[row.name] = [task.per_seed() for task in scores]
         drawn[row.name].append(np.mean(drawn[row.name], axis=0))
@@ -82,6 +92,20 @@ def make_table(
         ],
         "rows": rows,
     }
+
+
+def _draws(tasks: list[TaskData]) -> list[tuple[int, np.ndarray]]:
+    """Return for each task the number of its draws, and the order of its items for them.
+
+    Tasks with the same questions get the same draws, with their items in the order of the texts: their scores
+    depend on each other, and the interval of their mean has to show it.
+    """
+    numbers: dict[tuple[str, ...], int] = {}
+    draws = []
+    for index, task in enumerate(tasks):
+        texts = [normalise(text) for text in task.queries.values() or (first for first, _ in task.pairs)]
+        draws.append((numbers.setdefault(tuple(sorted(texts)), index), np.argsort(texts, kind="stable")))
+    return draws
 
 
 def _summary(per_seed: Any, drawn: Any) -> dict[str, Any]:

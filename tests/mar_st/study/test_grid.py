@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from mar_st.evaluation.tasks import Task
+from mar_st.evaluation.tasks import Task, TaskData
 from mar_st.planning.tiny import shrink
 from mar_st.study import Study, load_study, run_study, study_names
+from mar_st.study.table import make_table
 
 
 def _study(**fields):
@@ -47,6 +49,23 @@ def test_packaged_studies_give_a_recipe_for_every_row_and_seed():
 def test_impossible_studies_are_refused(fields):
     with pytest.raises(ValueError, match="Value error"):
         _study(**fields)
+
+
+def test_tasks_with_the_same_questions_are_resampled_together():
+    queries = {f"q{n}": f"问题 {n}" for n in range(40)}
+    first = TaskData(
+        Task(name="sts", path="-"), "retrieval", "ndcg@10", "1", queries, {}, {key: {} for key in queries}
+    )
+    turned = dict(reversed(queries.items()))
+    other = replace(
+        first, task=Task(name="again", path="-"), queries=turned, qrels={key: {} for key in turned}
+    )
+    study = _study(tasks=(first.task, other.task), seeds=1)
+    values = [n % 7 / 7 for n in range(40)]
+    scores = {"sts": values, "again": values[::-1]}
+    table = make_table(study, [first, other], {("all", 42): scores, ("warm", 42): scores})
+    scores = table["rows"][0]["scores"]
+    assert scores["average"] == scores["again"] == scores["sts"]
 
 
 @pytest.mark.slow
