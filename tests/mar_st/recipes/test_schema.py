@@ -82,7 +82,7 @@ def test_impossible_teachers_are_refused(load, content, fields, message):
         (["stages.align.data=[nowhere]"], "stage align: 'nowhere' is not a data entry; choose from"),
         (["stages.joint.mini_batch_size=100000"], "stage joint: mini_batch_size exceeds batch_size"),
         (["normalise=false"], "normalise: false is for symmetric recipes"),
-        (["document={layers_of_document: [0]}"], "document: 'layers_of_document' is for"),
+        (["document={layers_of_document: [0]}"], "document: give one of 'source'"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes, message):

@@ -148,7 +148,7 @@ def test_joint_with_lora_is_merged(unfinished, recipe_file):
 @pytest.mark.slow
 def test_two_processes_train_one_run(recipe_file, tmp_path):
     """Both take part in every stage, the first one writes, and the run resumes in a single process."""
-    recipe = load_recipe(recipe_file, [f"stages.{index}.epochs=0.4" for index in range(4)])
+    recipe = load_recipe(recipe_file, [f"stages.{stage[3:]}.epochs=0.4" for stage in STAGES])
     path = tmp_path / "short.yaml"
     process = train_in_two_processes(recipe, path, tmp_path / "run")
     assert process.stderr.count("stage joint: joint") == 1

@@ -221,12 +221,11 @@ def test_impossible_ladders_are_refused(tmp_path, teacher, ladder, message):
     assert not (tmp_path / "out.run").exists()
 
 
-def test_only_rungs_with_layers_need_the_packages_of_training(tmp_path, teacher, monkeypatch):
+def test_rungs_with_layers_need_the_packages_of_training(tmp_path, teacher, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(MarError, match="accelerate"):
         _align(tmp_path, "lookup,1")
     assert not list(tmp_path.glob("out*"))
-    assert _align(tmp_path, "lookup")
 
 
 def test_unknown_defaults_and_tasks_are_refused(tmp_path, teacher, task):

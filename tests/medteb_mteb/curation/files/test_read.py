@@ -49,7 +49,7 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.jsonl.gz", gzip.compress('{"_id": "1", "text": "头疼"}\n'.encode())),
+        ("a.jsonl.gz", gzip.compress('{"_id": "1", "text": "头疼"}\n'.encode(), mtime=0)),
         ("a.json", '[{"_id": "1", "text": "头疼"}]'.encode()),
         ("a.csv", "_id,text\n1,头疼\n".encode("gb18030")),
         ("a.jsonl", '{"_id": 1.0, "text": "头疼"}\n'.encode()),
