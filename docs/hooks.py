@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Files outside of `docs` that pages link to.
-OUTSIDE = ("examples/clinic/build.yaml", "models/mar-zh/README.md", "models/mar-zh/ladder.png")
+OUTSIDE = ("examples/clinic/build.yaml", "models/mar-zh/README.md")
 
 PROGRAMS = {"mar": "mar_st.cli", "medteb": "medteb_mteb.cli"}
 

@@ -134,12 +134,13 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
 
 def _zh_meta() -> LocalModelMeta:
     # The number of parameters of all encoders, which need not be installed to be asked about.
-    fields: dict[str, Any] = {"n_parameters": 78_222_080, "embed_dim": widths(384), "max_tokens": 256}
+    fields: dict[str, Any] = {"n_parameters": 68_346_880, "embed_dim": widths(512), "max_tokens": 256}
     return _mar_meta(
         "mar-zh",
         trained_folder("mar-zh") or installed_folder("mar-zh"),
         license="mit",
-        release_date="2026-11-27",
+        release_date="2026-11-29",
+        adapted_from="BAAI/bge-small-zh-v1.5",  # mteb adds its training data
         training_datasets=set(),
         **fields,
     )
