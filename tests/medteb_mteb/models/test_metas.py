@@ -56,7 +56,7 @@ def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
 def test_mar_zh_is_known_before_it_is_installed(monkeypatch):
     monkeypatch.setattr(metas, "trained_folder", lambda name: None)
     monkeypatch.setattr(metas, "installed_folder", lambda name: None)
-    assert (metas._zh_meta().revision, metas._zh_meta().n_parameters) == ("not-installed", 78_222_080)
+    assert (metas._zh_meta().revision, metas._zh_meta().n_parameters) == ("not-installed", 68_346_880)
 
 
 def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch):
