@@ -89,7 +89,8 @@ class MAR(SentenceTransformer):
                     module.to(weights[0].dtype)
                 if is_truncation(module):
                     module.requires_grad_(False)
-            widths[name] = width([encoder, *rest])
+            with loading_of(model_name_or_path):  # a damaged configuration may give a width that is no number
+                widths[name] = width([encoder, *rest])
         if len(set(widths.values())) > 1:
             raise MarError(
                 f"The routes end in different widths ({widths}); scores between them are undefined. Cut the "
