@@ -29,7 +29,7 @@ class FolderTeacher:
         path: The folder.
 
     Raises:
-        MarError: It is no folder of vectors, or damaged.
+        MarError: The folder holds no vectors, or is damaged.
     """
 
     def __init__(self, path: Path) -> None:

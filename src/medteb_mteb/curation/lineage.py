@@ -55,7 +55,7 @@ def digest_of(path: str | Path) -> str:
     identifiers until the digest matches. A name of the Hub is its own digest.
 
     Raises:
-        MarError: There is no such file or folder.
+        MarError: The file or folder does not exist.
     """
     if str(path).startswith(HUB):
         return str(path)

@@ -94,7 +94,7 @@ class Surrogates:
         return options[(number + 1) % len(options)] if picked == avoid else picked
 
     def _refilled(self, kind: str, value: str) -> str:
-        """Replace each digit and letter in its place, the first ones so that there is no such number."""
+        """Replace each digit and letter in its place; no real number begins as the result does."""
         country = _COUNTRY.match(value) if kind in ("PHONE", "LANDLINE") else None
         head, rest = (country[0], value[country.end() :]) if country else ("", value)
         numerals = kind == "PHONE" and not any(char.isdigit() for char in rest)
