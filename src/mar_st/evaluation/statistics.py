@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+K = TypeVar("K")
 Kind = Literal["mean", "pearson", "spearman"]
 
 #: Values that are resampled at a time.
@@ -184,9 +185,10 @@ def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
     return Mixed(gap, gap - half, gap + half, 2 * float(law.sf(abs(gap) / error)))
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return the p-values of several comparisons with one model, adjusted for their number (Holm 1979)."""
-    adjusted, highest = {}, 0.0
+def holm(p_values: Mapping[K, float]) -> dict[K, float]:
+    """Return the p-values of several comparisons, adjusted for their number (Holm 1979)."""
+    adjusted: dict[K, float] = {}
+    highest = 0.0
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = highest

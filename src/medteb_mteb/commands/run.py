@@ -22,7 +22,6 @@ from mar_st.errors import MarError
 from mar_st.options import Settings, Switch, say, shown
 from medteb_mteb.folders.content import TaskFolder, read_folder
 from medteb_mteb.folders.layout import is_nano
-from medteb_mteb.measures import HOLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -364,25 +363,10 @@ class _Runner:
         write_qrels(path.with_suffix(".qrels"), data["relevant_docs"])
 
     def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
-        from medteb_mteb.report.scores import load_items  # lazy: scipy
-        from medteb_mteb.report.table import ScoreEntry  # lazy: scipy
+        from medteb_mteb.report.scores import result_entry  # lazy: scipy
 
-        score, holes = result.get_score(), None
-        sample, note = load_items(self._path("items", task), score)
-        if hasattr(task, "judged") and task.metadata.type == "Retrieval":
-            scores = result.scores[task.eval_splits[0]][0]
-            holes = {name: scores.get(name) if "bpref" in scores else None for name in HOLES}
-        return ScoreEntry(
-            model=self.label,
-            model_revision=str(self.meta.revision),
-            task=task.metadata.name,
-            metric=task.metadata.main_score,
-            score=score,
-            dataset_revision=result.dataset_revision,
-            sample=sample,
-            note=note,
-            holes=holes,
-        )
+        metric, items = task.metadata.main_score, self._path("items", task)
+        return result_entry(result, self.label, str(self.meta.revision), metric, items)
 
 
 def _is_ranking(task: AbsTask) -> bool:

@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals and paired tests for the scores of one test set.
+"""Bootstrap confidence intervals for the scores of one test set.
 
 A score is written as a function of weights on the test items (queries, pairs, texts). Resampling items with
 replacement is then the same as drawing whole-number weights, so one vectorised pass evaluates many
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from mar_st.evaluation.statistics import p_value, resampled, swapped_means
+from mar_st.evaluation.statistics import resampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,20 +24,19 @@ __all__ = [
     "RESAMPLES",
     "SEED",
     "AveragePrecisionSample",
-    "Comparison",
     "CorrelationSample",
     "Interval",
     "MeanSample",
     "Sample",
     "bootstrap_interval",
-    "compare",
+    "quantiles",
+    "resample_weights",
     "score_of",
 ]
 
 RESAMPLES = 2000
 CONFIDENCE_LEVEL = 0.95
 SEED = 20_260_101
-_CHUNK = 2_000_000  # coins drawn at once: 16 MB
 
 
 class Sample(Protocol):
@@ -135,23 +134,6 @@ class Interval(NamedTuple):
     high: float
 
 
-class Comparison(NamedTuple):
-    """Difference of two systems on the same items.
-
-    Attributes:
-        difference: Score of the first minus score of the second.
-        low: Lower end of the paired bootstrap interval.
-        high: Upper end of the paired bootstrap interval.
-        p_value: Two-sided: a paired randomisation test for means; else from the paired bootstrap, since not
-            every statistic (average precision over several similarities) stays comparable after swaps.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_value: float
-
-
 def score_of(sample: Sample) -> float:
     """Return the score itself: every item counts once."""
     return float(sample.statistic(np.ones((1, len(sample))))[0])
@@ -165,37 +147,16 @@ def bootstrap_interval(sample: Sample, *, resamples: int = RESAMPLES, seed: int 
     Raises:
         ValueError: If there are fewer than two items, or the score is undefined in most resamples.
     """
-    values = np.concatenate([sample.statistic(w) for w in _weights(len(sample), resamples, seed)])
-    return _quantiles(values)
+    values = np.concatenate([sample.statistic(w) for w in resample_weights(len(sample), resamples, seed)])
+    return quantiles(values)
 
 
-def compare(first: Sample, second: Sample) -> Comparison:
-    """Compare two systems that were measured on the same items, in the same order.
+def resample_weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """Yield how often each item is drawn in each resample: `(some of the resamples, items)` float64.
 
     Raises:
-        ValueError: If the two have different numbers of items.
+        ValueError: If there are fewer than two items.
     """
-    if len(first) != len(second):
-        raise ValueError(
-            f"A paired comparison needs the same items: got {len(first)} and {len(second)}. "
-            "Evaluate both on the same data revision."
-        )
-    differences = np.concatenate(
-        [first.statistic(w) - second.statistic(w) for w in _weights(len(first), RESAMPLES, SEED)]
-    )
-    low, high = _quantiles(differences)
-    difference = score_of(first) - score_of(second)
-    if isinstance(first, MeanSample) and isinstance(second, MeanSample):
-        swaps = _swaps(len(first), RESAMPLES, SEED)
-        p = p_value(difference, swapped_means(first.values - second.values, swaps))
-    else:
-        finite = differences[~np.isnan(differences)]
-        tail = min(int((finite <= 0).sum()), int((finite >= 0).sum()))
-        p = min(1.0, 2 * (tail + 1) / (len(finite) + 1))
-    return Comparison(difference, low, high, p)
-
-
-def _weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
     if items < 2:
         raise ValueError(f"An interval needs at least two items, got {items}.")
     for drawn in resampled(items, resamples, seed):
@@ -205,19 +166,17 @@ def _weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float
         yield counts.astype(np.float64)
 
 
-def _quantiles(values: NDArray[np.float64]) -> Interval:
+def quantiles(values: NDArray[np.float64]) -> Interval:
+    """Return the interval of resampled scores.
+
+    Raises:
+        ValueError: If the score is undefined in most resamples.
+    """
     defined = values[~np.isnan(values)]
     if len(defined) < len(values) / 2:
         raise ValueError("The score is undefined in most resamples; the test set is too small or constant.")
     low, high = np.quantile(defined, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return Interval(float(low), float(high))
-
-
-def _swaps(items: int, draws: int, seed: int) -> Iterator[NDArray[np.bool_]]:
-    rng = np.random.default_rng(seed)
-    step = max(1, _CHUNK // items)
-    for start in range(0, draws, step):
-        yield rng.integers(0, 2, size=(min(step, draws - start), items)) == 0
 
 
 def _weighted_pearson(

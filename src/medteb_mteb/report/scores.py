@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.files import write_text
+from medteb_mteb.measures import HOLES
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     CorrelationSample,
@@ -20,14 +21,16 @@ from medteb_mteb.report.intervals import (
     Sample,
     score_of,
 )
+from medteb_mteb.report.table import ScoreEntry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from mteb.abstasks.abstask import AbsTask
+    from mteb.results import TaskResult
 
-__all__ = ["load_items", "save_items"]
+__all__ = ["load_items", "result_entry", "save_items"]
 
 #: mteb rounds retrieval scores to five decimals.
 _TOLERANCE = 5e-6 + 1e-6
@@ -77,22 +80,52 @@ def save_items(path: Path, task: AbsTask, predictions: Path, main_score: float) 
     write_text(path, json.dumps(content))
 
 
-def load_items(path: Path, main_score: float) -> tuple[Sample | None, str]:
-    """Return the scores per item of a result, or None and the reason why it has none."""
+def result_entry(result: TaskResult, model: str, revision: str, metric: str, items: Path) -> ScoreEntry:
+    """Return a result of mteb with its scores per item.
+
+    Args:
+        result: The result.
+        model: Name of the model in the table.
+        revision: Revision of the model.
+        metric: mteb's name of the main score.
+        items: File that `save_items` wrote; without it, the result has no scores per item.
+    """
+    score = result.get_score()
+    sample, ids, note = load_items(items, score)
+    first = next(iter(result.scores.values()))[0]
+    # Only retrieval tasks that know their judged negatives have these scores.
+    holes = {name: first.get(name) for name in HOLES} if "bpref" in first else None
+    return ScoreEntry(
+        model=model,
+        model_revision=revision,
+        task=result.task_name,
+        metric=metric,
+        score=score,
+        dataset_revision=result.dataset_revision,
+        sample=sample,
+        note=note,
+        holes=holes,
+        ids=ids,
+    )
+
+
+def load_items(path: Path, main_score: float) -> tuple[Sample | None, tuple[str, ...], str]:
+    """Return scores per item and their ids; or None, and the reason why there are none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if "reason" in content:
-            return None, str(content["reason"])
+            return None, (), str(content["reason"])
         shown = {"metric", "dataset_revision", "ids", "kind"}
         values = {name: value for name, value in content.items() if name not in shown}
         sample: Sample = _SAMPLES[content["kind"]](
             **{name: one if isinstance(one, str) else _array(one) for name, one in values.items()}
         )
-        if abs(score_of(sample) - main_score) <= _TOLERANCE:
-            return sample, ""
+        ids = tuple(map(str, content["ids"] or ()))
+        if abs(score_of(sample) - main_score) <= _TOLERANCE and len(ids) in (0, len(sample)):
+            return sample, ids, ""
     except (OSError, KeyError, TypeError, ValueError):
         pass
-    return None, "the saved result has no scores per item; run again with --overwrite"
+    return None, (), "the saved result has no scores per item; run again with --overwrite"
 
 
 def _items(task: Any, predictions: Path) -> tuple[list[str] | None, Sample]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from medteb_mteb.measures import ENOUGH_JUDGED, HOLES
-from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
+from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval
 from medteb_mteb.report.page import markdown_table, text_table, with_interval
+from medteb_mteb.report.paired import Compared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from medteb_mteb.report.intervals import Comparison, Interval, Sample
+    from medteb_mteb.report.intervals import Interval, Sample
+    from medteb_mteb.report.paired import Comparison
 
 __all__ = ["ResultTable", "ScoreEntry"]
 
@@ -36,6 +40,8 @@ class ScoreEntry:
         sample: Per-item scores, or None.
         note: Why there is no interval, or empty.
         holes: The measures of `HOLES` on a retrieval task, None where unknown; None for other tasks.
+        ids: Ids of the sample's items; empty if they are only known by their order.
+        ranking: The system's ranking, a TREC or JSON run, or None.
     """
 
     model: str
@@ -47,6 +53,8 @@ class ScoreEntry:
     sample: Sample | None = None
     note: str = ""
     holes: Mapping[str, float | None] | None = None
+    ids: tuple[str, ...] = ()
+    ranking: Path | None = None
 
     @cached_property
     def interval(self) -> Interval | None:
@@ -55,6 +63,11 @@ class ScoreEntry:
             return None if self.sample is None else bootstrap_interval(self.sample)
         except ValueError:
             return None
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """Return what two scores must share to be compared: data, metric and items."""
+        return self.dataset_revision, self.metric, self.ids, len(self.sample or ())
 
     def to_json(self) -> dict[str, Any]:
         """Return the score as JSON values; one that is undefined is null."""
@@ -104,22 +117,40 @@ class ResultTable:
         means = [mean for group in groups if (mean := self.mean(model, group)) is not None]
         return sum(means) / len(means) if len(means) == len(groups) else None
 
+    def compared(self, task: str, baseline: str | None = None) -> list[Compared]:
+        """Compare the models that were measured on the same items of a task, paired.
+
+        Args:
+            task: Name of the task.
+            baseline: The second model of every pair; default: every two models.
+
+        Returns:
+            One for each version of the data that at least two models have scores per item on.
+        """
+        alike: dict[Any, dict[str, Sample]] = {}
+        for model in self.models:
+            entry = self._by_key.get((model, task))
+            if entry is not None and entry.sample is not None and len(entry.sample) > 1:
+                alike.setdefault(entry.alike, {})[model] = entry.sample
+        several = [samples for samples in alike.values() if len(samples) > 1]
+        return [
+            Compared.of(
+                {model: [sample] for model, sample in samples.items()},
+                [np.arange(len(next(iter(samples.values()))))],
+                baseline,
+            )
+            for samples in several
+        ]
+
     @cached_property
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
-        """Compare every two models, paired: (task, first, other, first - other)."""
-        compared = []
-        for task in self.tasks:
-            entries = [self._by_key[model, task] for model in self.models if (model, task) in self._by_key]
-            for first, other in combinations(entries, 2):
-                if first.sample is None or other.sample is None:
-                    continue
-                if (first.dataset_revision, first.metric) != (other.dataset_revision, other.metric):
-                    continue
-                try:
-                    compared.append((task, first.model, other.model, compare(first.sample, other.sample)))
-                except ValueError:  # too few items, or a score is undefined in most resamples
-                    continue
-        return compared
+        """Compare every two models: (task, first, other, first - other)."""
+        return [
+            (task, first, other, comparison)
+            for task in self.tasks
+            for one in self.compared(task)
+            for (first, other), comparison in one.pairs.items()
+        ]
 
     def to_markdown(self) -> str:
         """Return the table as GitHub Markdown."""

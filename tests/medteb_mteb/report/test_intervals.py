@@ -10,7 +10,6 @@ from medteb_mteb.report.intervals import (
     CorrelationSample,
     MeanSample,
     bootstrap_interval,
-    compare,
     score_of,
 )
 
@@ -74,40 +73,8 @@ def test_the_same_seed_gives_the_same_interval(rng):
     assert bootstrap_interval(sample, resamples=300, seed=1) != first
 
 
-def test_equal_systems_do_not_differ_and_better_ones_do(rng):
-    values = rng.uniform(0, 1, 80)
-    same = compare(MeanSample(values), MeanSample(values))
-    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
-    better = compare(MeanSample(values + rng.normal(0.1, 0.05, 80)), MeanSample(values))
-    assert better.low > 0
-    assert better.p_value < 0.01
-    noise = compare(MeanSample(values + rng.normal(0, 0.05, 80)), MeanSample(values))
-    assert noise.p_value > 0.05
-
-
-def test_pairing_makes_a_small_steady_gain_visible(rng):
-    values = rng.uniform(0, 1, 60)
-    gained = values + 0.02
-    paired = compare(MeanSample(gained), MeanSample(values))
-    assert paired.low == pytest.approx(0.02)
-    alone = bootstrap_interval(MeanSample(values))
-    assert alone.high - alone.low > 0.1  # far wider than the gain
-
-
-def test_correlations_are_compared_on_the_same_resamples(rng):
-    gold, predicted = pairs(rng, 300)
-    close = CorrelationSample(gold, gold + rng.normal(0, 0.5, 300), "pearson")
-    far = CorrelationSample(gold, predicted, "pearson")
-    comparison = compare(close, far)
-    assert comparison.low > 0
-    assert comparison.p_value < 0.01
-    assert compare(far, close).difference == -comparison.difference
-
-
 def test_invalid_samples_are_refused():
     with pytest.raises(ValueError, match="at least two items"):
         bootstrap_interval(MeanSample(np.array([0.5])))
     with pytest.raises(ValueError, match="undefined in most resamples"):
         bootstrap_interval(CorrelationSample(np.ones(9), np.arange(9.0), "pearson"))
-    with pytest.raises(ValueError, match="got 2 and 3"):
-        compare(MeanSample(np.zeros(2)), MeanSample(np.zeros(3)))

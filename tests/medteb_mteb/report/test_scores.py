@@ -44,7 +44,8 @@ def test_items_give_back_mtebs_main_score(model, make_folder, tmp_path, kind, ma
     task, score = evaluate(model, make_folder(kind), tmp_path, main_score)
     path = tmp_path / "items.json"
     save_items(path, task, tmp_path, score)
-    sample, note = load_items(path, score)
+    sample, ids, note = load_items(path, score)
+    assert len(ids) == (3 if kind in ("Retrieval", "Reranking") else 0)
     assert note == ""
     assert score_of(sample) == pytest.approx(score, abs=6e-6)
     assert len(sample) == {"Retrieval": 3, "Reranking": 3, "PairClassification": 7}.get(kind, 6)
@@ -60,6 +61,7 @@ def test_clustering_has_no_score_per_text(make_folder, tmp_path):
     save_items(tmp_path / "items.json", task, tmp_path, 0.5)
     assert load_items(tmp_path / "items.json", 0.5) == (
         None,
+        (),
         "v_measure of Clustering tasks has no score per text",
     )
 
@@ -71,7 +73,7 @@ def test_items_that_do_not_give_the_score_are_refused(model, make_folder, tmp_pa
     saved["default"]["test"]["q1"] = {"d6": 1.0}
     file.write_text(json.dumps(saved))
     save_items(path, task, tmp_path, score)
-    assert "not the reported" in load_items(path, score)[1]
+    assert "not the reported" in load_items(path, score)[2]
     file.unlink()
     save_items(path, task, tmp_path, score)
-    assert "no predictions" in load_items(path, score)[1]
+    assert "no predictions" in load_items(path, score)[2]

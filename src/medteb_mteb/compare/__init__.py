@@ -1,0 +1,1 @@
+"""Results from any source as one table, and their comparison."""

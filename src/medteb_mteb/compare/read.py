@@ -1,0 +1,285 @@
+"""Reads results: of `medteb run` and mteb, rankings (TREC, BEIR) with qrels, and files of HAKARI-Bench."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.data.trec import is_run, read_qrels, read_run
+from mar_st.errors import MarError
+from mar_st.files import JsonError, read_json, read_record, regular, sha256
+from mar_st.options import say
+from medteb_mteb.measures import Judged, score_queries
+from medteb_mteb.report.intervals import MeanSample
+from medteb_mteb.report.scores import result_entry
+from medteb_mteb.report.table import ResultTable, ScoreEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.folders.content import TaskFolder
+
+__all__ = ["Results", "read_results"]
+
+_META = "model_meta.json"
+#: Largest difference between HAKARI's score and the one of the ranking in the same file.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of several systems.
+
+    Attributes:
+        table: The scores; systems by their mean, the best first, and tasks by name.
+        facts: What is known about a system, by its name in the table: fields of mteb's `ModelMeta`.
+        folders: Data of tasks, by task, where they are at hand.
+        versions: Version of mteb that measured a score, by system and task, where it is known.
+    """
+
+    table: ResultTable
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folders: dict[str, TaskFolder] = field(default_factory=dict)
+    versions: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass
+class _Found:
+    """One score as it is read, before systems get their names in the table."""
+
+    entry: ScoreEntry
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+
+def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: Path | None = None) -> Results:
+    """Read the results of several sources as one table.
+
+    Args:
+        sources: Folders of `medteb run` or mteb (`model/revision/task.json`), of HAKARI-Bench or of
+            rankings; or single rankings: TREC's format or JSON, as `read_run` reads them.
+        data: Data folders of tasks. Packaged tasks need none.
+        qrels: Judgements for rankings; default: those of the only data folder.
+
+    Raises:
+        MarError: A source holds no results, a file is malformed, or the judgements of rankings are missing.
+    """
+    from medteb_mteb.folders.content import read_folder  # lazy: pyarrow
+
+    given = [read_folder(folder) for folder in data]
+    folders = {folder.layout.name: folder for folder in given}
+    judgements = _Judgements(qrels, given)
+    found: list[_Found] = []
+    for source in sources:
+        some = list(_read(source, judgements))
+        if not some:
+            raise MarError(
+                f"{source} holds no results. Expected the output folder of medteb run or mteb run "
+                f"(with {_META}), result files of HAKARI-Bench, or rankings *.trec, *.run or *.json."
+            )
+        found += some
+    labels = _labels(found)
+    entries: dict[tuple[str, str], ScoreEntry] = {}
+    for one, label in zip(found, labels, strict=True):
+        key = (label, one.entry.task)
+        if key in entries and entries[key].score != one.entry.score:
+            raise MarError(f"{label} has two results on {one.entry.task}; give one of the two sources.")
+        entries[key] = replace(one.entry, model=label)
+    tasks = sorted({task for _, task in entries})
+    table = ResultTable(_best_first(entries.values()), tasks, list(entries.values()))
+    facts = {label: dict(one.facts) for one, label in zip(found, labels, strict=True)}
+    versions = {
+        (label, one.entry.task): one.version for one, label in zip(found, labels, strict=True) if one.version
+    }
+    folders |= {task: folder for task in tasks if task not in folders and (folder := _packaged(task))}
+    return Results(table, facts, folders, versions)
+
+
+def _best_first(entries: Iterable[ScoreEntry]) -> list[str]:
+    scores = defaultdict(list)
+    for entry in entries:
+        scores[entry.model].append(entry.score)
+    return sorted(scores, key=lambda model: (-fmean(scores[model]), model))
+
+
+def _packaged(task: str) -> TaskFolder | None:
+    """Return the data of a task of ours that is on this machine."""
+    from medteb_mteb.editions import find_edition  # lazy: yaml
+    from medteb_mteb.folders.content import read_folder  # lazy: pyarrow
+
+    try:
+        return read_folder(find_edition(task).path)
+    except MarError:  # no task of ours, or without data here
+        return None
+
+
+def _labels(found: Sequence[_Found]) -> list[str]:
+    """Return names for the table: the model's, with its revision if several revisions share the name."""
+    revisions = defaultdict(set)
+    for one in found:
+        revisions[one.entry.model].add(one.entry.model_revision)
+    return [
+        one.entry.model
+        if len(revisions[one.entry.model]) == 1
+        else f"{one.entry.model}@{one.entry.model_revision[:8]}"
+        for one in found
+    ]
+
+
+class _Judgements:
+    """The judgements that rankings are scored with, read when one needs them."""
+
+    def __init__(self, qrels: Path | None, folders: Sequence[TaskFolder]) -> None:
+        self._qrels = qrels
+        self._folders = [folder for folder in folders if folder.retrieval is not None]
+        self._read: tuple[str, str, dict[str, dict[str, int]], Judged] | None = None
+
+    def get(self, ranking: Path) -> tuple[str, str, dict[str, dict[str, int]], Judged]:
+        """Return name of the task, revision of the data, qrels and other judgements."""
+        if self._read is None:
+            if self._qrels is not None:
+                grades = read_qrels(self._qrels)
+                judged = Judged(
+                    {q: frozenset(d for d, grade in row.items() if grade <= 0) for q, row in grades.items()}
+                )
+                self._read = (self._qrels.stem, sha256(self._qrels)[:16], grades, judged)
+            elif len(self._folders) == 1 and self._folders[0].retrieval is not None:
+                folder, content = self._folders[0], self._folders[0].retrieval
+                self._read = (folder.layout.name, folder.revision, content.qrels, content.judged)
+            else:
+                raise MarError(
+                    f"{ranking} is a ranking; give its judgements by --qrels FILE, or one --data FOLDER."
+                )
+        return self._read
+
+
+def _read(source: Path, judgements: _Judgements) -> Iterator[_Found]:
+    if not source.exists():
+        raise MarError(f"There is no {source}.")
+    if source.is_file():
+        yield from _file(source, judgements)
+        return
+    metas = sorted(source.rglob(_META))
+    for meta in metas:
+        yield from _mteb_model(meta)
+    if not metas:
+        for file in sorted(path for path in source.rglob("*") if path.is_file() and is_run(path)):
+            yield from _file(file, judgements)
+
+
+def _file(path: Path, judgements: _Judgements) -> Iterator[_Found]:
+    if not is_run(path):
+        raise MarError(f"{path} is no ranking; expected *.trec, *.run or *.json.")
+    content = _hakari(path) if path.suffix.lower() == ".json" else None
+    if content is not None:
+        yield content
+        return
+    task, revision, qrels, judged = judgements.get(path)
+    scores = score_queries(qrels, judged, read_run(path))
+    if not scores:
+        raise MarError(f"{path}: no query has a positive judgement.")
+    ids = tuple(sorted(scores))
+    values = np.array([scores[query].ndcg for query in ids])
+    yield _Found(
+        ScoreEntry(
+            model=path.stem,
+            model_revision=sha256(path)[:16],
+            task=task,
+            metric="ndcg_at_10",
+            score=float(values.mean()),
+            dataset_revision=revision,
+            sample=MeanSample(values),
+            ids=ids,
+            ranking=path,
+        )
+    )
+
+
+def _mteb_model(meta: Path) -> Iterator[_Found]:
+    """Read the results of one model and revision in mteb's layout."""
+    from mteb.results import TaskResult  # lazy: mteb
+
+    facts = read_record(meta) or {}
+    revision_folder = meta.parent
+    name = str(facts.get("name") or revision_folder.parent.name.replace("__", "/"))
+    for path in sorted(revision_folder.glob("*.json")):
+        if path.name == _META:
+            continue
+        try:
+            result = TaskResult.from_disk(regular(path))
+            metric, result = _of_known_task(result)
+            if not math.isfinite(result.get_score()):
+                raise ValueError("the score is no finite number")
+        except Exception as error:  # what mteb raises depends on the damage
+            say(f"{path}: left out, no result of mteb ({error})")
+            continue
+        place = path.relative_to(revision_folder.parents[1]).with_suffix("")
+        beside = revision_folder.parents[2]
+        ranking = beside / "trec" / place.with_suffix(".trec")
+        entry = result_entry(result, name, str(facts.get("revision") or revision_folder.name), metric,
+                             beside / "items" / place.with_suffix(".json"))  # fmt: skip
+        yield _Found(
+            replace(entry, ranking=ranking if ranking.is_file() else None), facts, result.mteb_version or ""
+        )
+
+
+def _of_known_task(result: Any) -> tuple[str, Any]:
+    """Return the name of the main score, and the result without splits that the task does not evaluate."""
+    import mteb  # lazy: mteb
+
+    try:
+        task = mteb.get_task(result.task_name)
+    except KeyError:
+        return "main_score", result
+    return task.metadata.main_score, result.validate_and_filter_scores(task)
+
+
+def _hakari(path: Path) -> _Found | None:
+    """Return a result file of HAKARI-Bench; None for another JSON file."""
+    try:
+        content = read_json(regular(path))
+    except (JsonError, json.JSONDecodeError):
+        return None  # read_run says what is wrong
+    if not isinstance(content, dict) or not {"model", "target", "evaluation"} <= content.keys():
+        return None
+    try:
+        model, target, evaluation = content["model"], content["target"], content["evaluation"]
+        name, task = str(model["id"]), str(target["task_name"])
+        metric = str(evaluation["aggregate_metric"]).lower().replace("@", "_at_")
+        score = float(evaluation["aggregate_metric_value"])
+        artifact = (content.get("artifacts") or {}).get("top_rankings") or {}
+        relevant = {
+            row["query_id"]: dict.fromkeys(row["relevant_corpus_ids"], 1) for row in artifact.get("qrels", ())
+        }
+        rankings: dict[Any, dict[str, dict[str, float]]] = defaultdict(dict)
+        for row in artifact.get("rankings", ()):
+            ranked = row["corpus_ids"]
+            rankings[row.get("name"), row.get("ranking_kind"), row.get("embedding_variant_name")][
+                row["query_id"]
+            ] = {document: float(len(ranked) - rank) for rank, document in enumerate(ranked)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise MarError(f"{path} is not a result of HAKARI-Bench as it seems ({error!r}).") from error
+    entry = ScoreEntry(
+        model=name,
+        model_revision=str((model.get("source") or {}).get("revision") or ""),
+        task=task,
+        metric=metric,
+        score=score,
+        dataset_revision=str(target.get("dataset_revision") or target.get("dataset_id") or ""),
+        note="the file holds no ranking that gives its score",
+    )
+    for run in rankings.values():  # also rankings of variants, such as shorter vectors
+        values = {query: one.ndcg for query, one in score_queries(relevant, Judged(), run).items()}
+        ids = tuple(sorted(values))
+        sample = MeanSample(np.array([values[query] for query in ids]))
+        if metric == "ndcg_at_10" and ids and abs(float(sample.values.mean()) - score) <= _TOLERANCE:
+            entry = replace(entry, sample=sample, ids=ids, note="")
+            break
+    return _Found(entry)
