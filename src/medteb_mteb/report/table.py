@@ -142,7 +142,7 @@ class ResultTable:
             for samples in several
         ]
 
-    @cached_property
+    @property
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Compare every two models: (task, first, other, first - other)."""
         return [
@@ -162,6 +162,14 @@ class ResultTable:
 
     def to_json(self) -> dict[str, Any]:
         """Return the table, the comparisons and how the intervals were made, as JSON values."""
+        comparisons = [
+            {"task": task, "model": first, "other": other, **compared._asdict()}
+            for task, first, other, compared in self.comparisons
+        ]
+        return {**self.scores_to_json(), "comparisons": comparisons}
+
+    def scores_to_json(self) -> dict[str, Any]:
+        """Return the table and how the intervals were made, as JSON values."""
         rows = []
         for model in self.models:
             entries = {
@@ -181,10 +189,6 @@ class ResultTable:
                          "resamples": RESAMPLES, "seed": SEED},
             "tasks": self.tasks,
             "rows": rows,
-            "comparisons": [
-                {"task": task, "model": first, "other": other, **compared._asdict()}
-                for task, first, other, compared in self.comparisons
-            ],
         }  # fmt: skip
 
     def notes(self) -> list[str]:
