@@ -37,6 +37,8 @@ __all__ = ["LEVEL", "Compared", "Comparison", "Drawn", "compare", "draw"]
 
 #: Probability of calling two equal systems different.
 LEVEL = 0.05
+#: Random swaps of a test.
+SWAPS = 10_000
 #: Differences per question up to this are rounding.
 _TIE = 1e-9
 _CHUNK = 2_000_000  # coins drawn at once: 16 MB
@@ -219,8 +221,8 @@ def _parts(
 def _signs(questions: int) -> Iterator[Array]:
     rng = np.random.default_rng(SEED)
     step = max(1, _CHUNK // questions)
-    for start in range(0, RESAMPLES, step):
-        yield np.where(rng.integers(0, 2, size=(min(step, RESAMPLES - start), questions)) == 0, -1.0, 1.0)
+    for start in range(0, SWAPS, step):
+        yield np.where(rng.integers(0, 2, size=(min(step, SWAPS - start), questions)) == 0, -1.0, 1.0)
 
 
 def compare(first: Drawn, second: Drawn) -> Comparison:
