@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 from medteb_mteb.folders.content import table_rows
 from medteb_mteb.folders.layout import Problems
-from medteb_mteb.measures import CUTOFF, means, ranked, score_queries
+from medteb_mteb.measures import CUTOFF, means, ranked, score_queries, without_disputed
 from medteb_mteb.report.intervals import MeanSample, bootstrap_interval
 from medteb_mteb.report.paired import Compared
 
@@ -90,6 +90,7 @@ class Analysis:
             raise MarError(f"There is no system {baseline!r}; the results are of {', '.join(table.models)}.")
         self.results, self.table, self.baseline = results, table, baseline
         self._entries = {(entry.model, entry.task): entry for entry in table.entries}
+        self._first: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
 
     def entry(self, system: str, task: str) -> ScoreEntry | None:
         """Return the score of a system on a task."""
@@ -100,6 +101,22 @@ class Analysis:
         folder = self.results.folders.get(task)
         scored = {entry.dataset_revision for entry in self.table.entries if entry.task == task}
         return None if folder is None or scored != {folder.revision} else folder.retrieval
+
+    def first(self, entry: ScoreEntry) -> dict[str, dict[str, float]]:
+        """Return the first ten documents of each query with their scores, the best first.
+
+        Disputed documents are left out before. Empty without a ranking. A ranking is read once.
+        """
+        key = (entry.model, entry.task)
+        if key not in self._first:
+            data = self.data(entry.task)
+            run = {} if entry.ranking is None else read_run(entry.ranking)
+            run = run if data is None else without_disputed(run, data.judged)
+            self._first[key] = {
+                query: {document: scores[document] for document in ranked(scores)[:CUTOFF]}
+                for query, scores in run.items()
+            }
+        return self._first[key]
 
     @cached_property
     def compared(self) -> list[tuple[str, Compared]]:
@@ -182,14 +199,13 @@ class Analysis:
             data = self.data(entry.task)
             if data is None or not data.judged.known or entry.ranking is None or entry.metric != "ndcg_at_10":
                 continue
-            run = read_run(entry.ranking)
+            run = self.first(entry)
             filled = {
                 query: row | {
                     document: 1
-                    for document in ranked(run.get(query, {}))[:CUTOFF]
+                    for document in run.get(query, {})
                     if document not in row
                     and document not in data.judged.negatives.get(query, ())
-                    and document not in data.judged.disputed.get(query, ())
                 }
                 for query, row in data.qrels.items()
             }  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -232,13 +233,21 @@ def _mteb_model(meta: Path) -> Iterator[_Found]:
 
 def _of_known_task(result: Any) -> tuple[str, Any]:
     """Return the name of the main score, and the result without splits that the task does not evaluate."""
+    task = _known_task(result.task_name)
+    if task is None:
+        return "main_score", result
+    return task.metadata.main_score, result.validate_and_filter_scores(task)
+
+
+@cache
+def _known_task(name: str) -> Any:
+    """Return mteb's task, or None; mteb takes long to find names like an unknown one."""
     import mteb  # lazy: mteb
 
     try:
-        task = mteb.get_task(result.task_name)
+        return mteb.get_task(name)
     except KeyError:
-        return "main_score", result
-    return task.metadata.main_score, result.validate_and_filter_scores(task)
+        return None
 
 
 def _hakari(path: Path) -> _Found | None:
