@@ -1,9 +1,9 @@
-"""`medteb edition`: show, write and extend editions, the data that tasks are scored on."""
+"""`medteb edition`: show, write, compare and extend editions, the data that tasks are scored on."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import Field
@@ -21,7 +21,10 @@ from medteb_mteb.editions import (
 )
 from medteb_mteb.folders.layout import PINNED_SETTINGS
 
-__all__ = ["WriteSettings", "edition_app", "resolve", "write"]
+if TYPE_CHECKING:
+    from medteb_mteb.compare.editions import EditionDiff
+
+__all__ = ["DiffSettings", "WriteSettings", "diff", "edition_app", "resolve", "write"]
 
 
 def resolve(name_or_folder: str) -> Edition:
@@ -105,6 +108,39 @@ def write(settings: WriteSettings) -> dict[str, Any]:
     return _as_json(edition)
 
 
+class DiffSettings(Settings):
+    """Options of `medteb edition diff`."""
+
+    first: Annotated[str, Argument()] = Field(description="Task name, edition folder or data folder.")
+    second: Annotated[str, Argument()] = Field(description="The same of the edition to compare with.")
+    results: Annotated[tuple[Path, ...], Argument()] = Field(
+        (), description="Output folders of 'medteb run' with results on both."
+    )
+
+
+def diff(settings: DiffSettings) -> EditionDiff:
+    """Compare two editions, or two versions of one.
+
+    Counts the queries, documents and labels that were added, removed and changed (a text under the same id,
+    a grade of the same pair). With results, lists the scores of every model on both, and how far the two
+    rankings of the models agree (Kendall's tau). `--json` has all ids.
+    """
+    from medteb_mteb.compare.editions import compare_editions  # lazy: numpy
+
+    folders = (Path(name).expanduser() for name in (settings.first, settings.second))
+    names = (settings.first, settings.second)
+    first, second = (
+        folder if folder.is_dir() else resolve(name).path for folder, name in zip(folders, names, strict=True)
+    )
+    return compare_editions(first, second, settings.results)
+
+
+def _compared(found: EditionDiff) -> str:
+    from medteb_mteb.report.page import to_markdown  # lazy: numpy
+
+    return to_markdown(found.page()).rstrip()
+
+
 def edition_app() -> Any:
     """Return the group of commands."""
     from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, extend  # lazy: numpy
@@ -112,5 +148,6 @@ def edition_app() -> Any:
     app = application("edition", "Manage editions: the data that tasks are scored on.")
     command(app, "show", ShowSettings, show, show=_shown)
     command(app, "write", WriteSettings, write, show=_listed)
+    command(app, "diff", DiffSettings, diff, show=_compared)
     command(app, "extend", ExtendSettings, extend, show=as_text)
     return app

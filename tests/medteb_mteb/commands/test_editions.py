@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from medteb_mteb.editions import load_edition
 
 
@@ -30,3 +32,16 @@ def test_an_edition_cannot_send_control_characters_to_the_terminal(medteb, make_
     code, said, _ = medteb("edition", "show", folder)
     assert code == 0
     assert not set(said) & set("\x1b\x9b")
+
+
+def test_editions_are_compared_by_name_and_folder(medteb, data_root, make_folder):
+    code, out, err = medteb("edition", "diff", "MedTEBRetrieval", data_root / "MedTEBRetrieval")
+    assert (code, "no difference" in out) == (0, True), err
+    other = make_folder("Retrieval", "other")
+    (other / "qrels" / "test.tsv").write_text(
+        (other / "qrels" / "test.tsv").read_text().replace("q2\td2\t2", "q2\td2\t1")
+    )
+    code, out, err = medteb("edition", "diff", "MedTEBRetrieval", other, "--json")
+    assert code == 0, err
+    labels = json.loads(out)["changes"]["labels"]
+    assert (labels["changed"], labels["grades"]) == (["q2 d2"], [["2", "1", ["q2 d2"]]])
