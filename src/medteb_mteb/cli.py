@@ -6,6 +6,7 @@ from mar_st.options import application, command, run
 from medteb_mteb.commands import compare as compared
 from medteb_mteb.commands import run as runs
 from medteb_mteb.commands import site as sites
+from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.commands.validate import ValidateSettings, as_text, validate
 from medteb_mteb.curation import build
@@ -23,6 +24,7 @@ app = application(
 command(app, "run", runs.RunSettings, runs.run, show=runs.as_text, group=USUAL)
 command(app, "compare", compared.CompareSettings, compared.compare, show=compared.as_text, group=USUAL)
 command(app, "site", sites.SiteSettings, sites.site, show=sites.as_text, group=USUAL)
+command(app, "submit", submission.SubmitSettings, submission.submit, show=submission.as_text, group=USUAL)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=USUAL)
 command(app, "validate", ValidateSettings, validate, show=as_text, group=DATA)
 app.add_typer(edition_app(), name="edition", rich_help_panel=DATA)

@@ -12,7 +12,6 @@ import functools
 import json
 import logging
 import os
-import re
 from collections import ChainMap
 from importlib import import_module
 from importlib.metadata import version
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import read_record
 from medteb_mteb import _autoload
-from medteb_mteb.editions import MANIFEST_NAME, load_edition, packaged_root
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -63,7 +62,6 @@ SEAMS = (
 )
 
 _registering = _registered = _folders_done = False
-_runtime_tasks: set[str] = set()
 
 
 def plugin() -> Any:
@@ -111,7 +109,6 @@ def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
     new = _new_tasks([task if isinstance(task, type) else type(task) for task in tasks])
     for cls in new:
         _add_task(cls)
-        _runtime_tasks.add(cls.metadata.name)
 
 
 def _check_mteb() -> None:
@@ -290,17 +287,12 @@ def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
 
 
 def _hold_back_private_results() -> None:
-    """Have `submit-results` leave out tasks and models that are folders of this machine, and their names.
-
-    Names of tasks and models from folders may identify a clinic and its data, and a score on a local edition
-    could be mistaken for one on the public data of the same name.
-    """
+    """Have `submit-results` leave out what `medteb_mteb.models.private` calls private, and its names."""
     module = import_module(_CACHE)
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 
     def _get_unsubmitted_results(*args: Any, **kwargs: Any) -> dict[ModelMeta, list[Path]]:
-        public = set(_get_tasks()._TASKS_REGISTRY) - _runtime_tasks
-        return _public_results(unsubmitted(*args, **kwargs), public)
+        return _public_results(unsubmitted(*args, **kwargs))
 
     def do(self: Any) -> None:
         copy(self)
@@ -334,20 +326,19 @@ def _say_what_is_saved() -> None:
     module.ResultCache.save_to_cache = save_to_cache
 
 
-def _public_results(
-    files: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
-) -> dict[ModelMeta, list[Path]]:
+def _public_results(files: Mapping[ModelMeta, Sequence[Path]]) -> dict[ModelMeta, list[Path]]:
     """Return the result files that may be submitted, by model; warn about those held back, with reasons."""
-    try:
-        editions = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
-    except MarError:
-        editions = []
-    packaged = {(edition.task, edition.digest) for edition in editions}
+    from medteb_mteb.models.private import reason_to_hold  # lazy: mteb
+
     held: dict[str, set[str]] = {}
     free: dict[ModelMeta, list[Path]] = {}
     for meta, paths in files.items():
         for path in paths:
-            reason = _reason_to_hold(meta, path, public, packaged)
+            content = read_record(path)
+            if content is None:
+                reason: str | None = "the file cannot be read"
+            else:
+                reason = reason_to_hold(str(meta.name), path.stem, str(content.get("dataset_revision")))
             if reason is None:
                 free.setdefault(meta, []).append(path)
             else:
@@ -356,22 +347,3 @@ def _public_results(
         shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         logger.warning("medteb keeps %s out of the submission, which is public: %s.", shown, reason)
     return free
-
-
-def _reason_to_hold(
-    meta: ModelMeta, result: Path, public: Container[str], packaged: Container[tuple[str, str]]
-) -> str | None:
-    from medteb_mteb.models.local import LOCAL  # lazy: mteb
-
-    if str(meta.name).startswith(f"{LOCAL}/"):
-        return "the model is a folder of this machine"
-    if result.stem not in public:
-        return "the task is a folder of this machine, or unknown"
-    try:
-        revision = str(json.loads(result.read_text(encoding="utf-8"))["dataset_revision"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "the file cannot be read"
-    # The digest of an edition or a folder has 64 digits, revisions on the Hub have 40.
-    if re.fullmatch("[0-9a-f]{64}", revision) and (result.stem, revision) not in packaged:
-        return "the data are a folder of this machine"
-    return None

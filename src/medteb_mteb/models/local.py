@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCAL",
+    "RUN",
     "LocalModelMeta",
     "describe_folder",
     "folder_meta",
@@ -33,8 +34,8 @@ __all__ = [
     "widths",
 ]
 
-#: First part of the names of all models from folders, which are never looked up on the Hub or submitted.
-LOCAL = "local"
+#: First part of the names of models from folders and of rankings, which are never looked up or submitted.
+LOCAL, RUN = "local", "run"
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONFIG_FILES = ("modules.json", "config.json")
 # A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one

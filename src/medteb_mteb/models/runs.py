@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.trec import read_run
 from mar_st.files import sha256
-from medteb_mteb.models.local import local_meta
+from medteb_mteb.models.local import RUN, local_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def run_meta(path: Path) -> LocalModelMeta:
     """Return the metadata of a run: named by its file, with the digest of the file as revision."""
     return local_meta(
         loader=partial(_load, path=path),
-        name=f"run/{path.stem}",
+        name=f"{RUN}/{path.stem}",
         revision=sha256(path)[:16],
         model_type=["sparse"],
     )
