@@ -237,10 +237,11 @@ def compare(first: Drawn, second: Drawn) -> Comparison:
     differences = first.resampled - second.resampled
     low, high = quantiles(differences)
     difference = first.score - second.score
-    deviation = float(np.nanstd(differences, ddof=1))
+    defined = differences[~np.isnan(differences)]
+    deviation = float(np.std(defined, ddof=1))
     detectable = _DETECTABLE * deviation
     if first.parts is None or second.parts is None:
-        p = _bootstrap_p(difference, differences[~np.isnan(differences)], deviation)
+        p = _bootstrap_p(difference, defined, deviation)
         return Comparison(difference, low, high, p, detectable, None, None, None)
     gaps = first.parts.by_question - second.parts.by_question
     wins, losses = int((gaps > _TIE).sum()), int((gaps < -_TIE).sum())

@@ -114,8 +114,6 @@ function chooseRankings() {
 // -- charts: they show the numbers of the tables beside them --
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-/** Colours by M. Okabe and K. Ito that are told apart by everyone, on light and dark. */
-const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 /** Up to this many systems have their names in a chart. */
 const MOST_NAMES = 15;
@@ -135,13 +133,18 @@ const CHARTS = {
       const [low, high] = (row.interval || "NaN–NaN").split("–").map(Number);
       return { ...row, cost: row[x], low, high };
     });
-    const middle = Math.sqrt(Math.min(...rows.map((row) => row.cost)) * Math.max(...rows.map((row) => row.cost)));
+    // Names stand on the side where there is room, above and below in turns.
+    const costs = rows.map((row) => row.cost);
+    const middle = Math.sqrt(Math.min(...costs) * Math.max(...costs));
+    rows.sort((one, other) => one.cost - other.cost).forEach((row, place) => {
+      row.label = (row.cost <= middle ? "left" : "right") + (place % 2 ? 12 : -12);
+    });
     const families = [...new Set(rows.map((row) => row.family).filter((family) => family !== null))];
     const hue = families.length
-      ? { field: "family", type: "nominal", title: text("family"), scale: { domain: families, range: HUES }, legend: { orient: "bottom", columns: 2 } }
+      ? { field: "family", type: "nominal", title: text("family"), scale: { domain: families, range: color("hues").split(", ") }, legend: { orient: "bottom", columns: 2 } }
       : { value: color("first") };
     const place = {
-      x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", tickCount: 5 } },
+      x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", tickCount: 5, grid: false } },
       y: { field: "average", type: "quantitative", scale: { zero: false }, title: text("average") },
     };
     const tooltip = ["system", "average", "interval", "cost"].map((field) => ({ field, title: field === "cost" ? text(x) : text(field) }));
@@ -152,12 +155,11 @@ const CHARTS = {
         { transform: [{ filter: "isValid(datum.family)" }], mark: { type: "line", strokeWidth: 2 }, encoding: { ...place, color: hue, detail: { field: "family" }, order: { field: "cost" } } },
         { mark: { type: "rule", opacity: 0.5 }, encoding: { x: place.x, y: { field: "low", type: "quantitative", title: text("average") }, y2: { field: "high" }, color: hue } },
         { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { ...place, color: hue, tooltip, ...(families.length ? { shape: { ...hue, scale: { domain: families } } } : {}) } },
-        // Names stand on the side where there is room.
-        ...(rows.length > MOST_NAMES ? [] : ["left", "right"].map((align) => ({
-          transform: [{ filter: `datum.cost ${align === "left" ? "<=" : ">"} ${middle}` }],
-          mark: { type: "text", align, dx: align === "left" ? 9 : -9, limit: 160, color: color("text") },
+        ...(rows.length > MOST_NAMES ? [] : ["left", "right"].flatMap((align) => [-12, 12].map((dy) => ({
+          transform: [{ filter: { field: "label", equal: align + dy } }],
+          mark: { type: "text", align, dx: align === "left" ? -4 : 4, dy, limit: 180, color: color("text") },
           encoding: { ...place, text: { field: "system" } },
-        }))),
+        })))),
       ],
     };
   },
@@ -210,7 +212,7 @@ function drawCharts() {
     const spec = CHARTS[place.dataset.chart](document.getElementById(place.dataset.table), place.dataset);
     const words = { labelColor: color("text"), titleColor: color("soft") };
     const config = {
-      background: null, padding: 10, view: { stroke: null }, font: "system-ui, sans-serif", legend: words,
+      background: null, padding: 10, view: { stroke: null }, font: "system-ui, sans-serif", legend: { ...words, symbolOpacity: 1 },
       axis: { ...words, gridColor: color("line"), domainColor: color("edge"), tickColor: color("edge"), labelOverlap: true },
     };
     const full = { width: "container", autosize: { type: "fit-x", contains: "padding" }, ...spec, config };

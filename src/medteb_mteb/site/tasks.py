@@ -34,7 +34,7 @@ def is_open(licence: str | None) -> bool:
 
 
 class Document(NamedTuple):
-    """A document of a page; `mark` is `relevant`, `negative` or `unjudged`, and the text may be empty."""
+    """A document of a page; `mark` is `relevant`, `negative`, `unjudged` or `not-known`; the text may be empty."""
 
     id: str
     mark: str
@@ -103,6 +103,11 @@ class TaskView:
     def shown(self) -> bool:
         """Return True if the texts of the data may be shown."""
         return self.folder is not None and (self.texts or is_open(self.licence))
+
+    @property
+    def private(self) -> bool:
+        """Return True if texts are shown although their licence is not open."""
+        return self.shown and not is_open(self.licence)
 
     @property
     def description(self) -> str:
@@ -199,7 +204,8 @@ class TaskView:
         grades = self.data.qrels.get(query, {}) if self.data is not None else {}
         negatives = self.data.judged.negatives.get(query, ()) if self.data is not None else ()
         mark = (
-            "relevant" if grades.get(name, 0) > 0
+            "not-known" if self.data is None
+            else "relevant" if grades.get(name, 0) > 0
             else "negative" if name in negatives
             else "unjudged"
         )  # fmt: skip

@@ -126,6 +126,21 @@ def test_facts_beside_the_results(results, site, tmp_path):
         read_about(tmp_path / "about.yaml", results.table.models)
 
 
+def test_rankings_and_a_folder_of_data_are_enough(results, tmp_path, medteb):
+    runs = [entry.ranking for entry in results.table.entries if entry.task == "my-open"]
+    for number, run in enumerate(runs):
+        (tmp_path / f"system{number}.trec").write_bytes(run.read_bytes())
+    folder = results.folders["my-open"].layout.path
+    code, out, _ = medteb(
+        "site", *sorted(tmp_path.glob("*.trec")), tmp_path / "out", "--data", folder, "--title", "A<b>"
+    )
+    assert code == 0
+    assert str(tmp_path / "out") in out
+    index = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "A&lt;b&gt;" in index
+    assert len(list((tmp_path / "out" / "query").iterdir())) == QUERIES
+
+
 def test_only_a_site_is_replaced(results, site, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "letter.txt").write_text("dear")
