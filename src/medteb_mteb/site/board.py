@@ -101,8 +101,8 @@ class Board:
             # These resamples are the ones of the score's own interval, which need not be drawn again.
             low, high = quantiles(compared.drawn[system].resampled)
             return Cell(score, low, high, compared.groups[system])
-        low, high = (entry.interval if entry is not None else None) or (None, None)
-        return Cell(score, low, high, None)
+        own = entry.interval if entry is not None else None
+        return Cell(score, own.low, own.high, None) if own else Cell(score, None, None, None)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -35,6 +35,8 @@ __all__ = ["Outcome", "write_site"]
 _HERE = Path(__file__).parent
 #: Files that every site has; the first one marks a folder as a site.
 _FILES = ("site.js", "site.css", "vendor")
+#: Facts that the index draws the average score against.
+_COSTS = ("latency", "online", "size")
 #: Longest name of a page; file systems take 255 bytes, with the suffix.
 _LONGEST = 100
 #: Characters of a document that a list shows.
@@ -125,7 +127,9 @@ class _Site:
         pairs = [self.board.pair(*names) for names in self.board.pairs]
         queries = self._queries(pairs)
         self.with_page = {(task, query) for task, some in queries.items() for query in some}
-        self._page("index", (), systems=list(self.systems.values()))
+        systems = list(self.systems.values())
+        costs = [key for key in _COSTS if sum(bool(getattr(system, key)) for system in systems) > 1]
+        self._page("index", (), systems=systems, costs=costs)
         for task in self.tasks.values():
             self._page("task", ("task", task.name), task=task, queries=queries[task.name])
         for system in self.systems.values():

@@ -23,6 +23,8 @@ function translate() {
   }
   for (const element of all("[data-label]")) element.setAttribute("aria-label", text(element.dataset.label));
   for (const button of all(".order")) button.setAttribute("aria-label", text("sort", { name: headingOf(button.closest("th")) }));
+  const names = [document.querySelector("h1"), document.querySelector("nav a")];
+  document.title = names.filter(Boolean).map((element) => element.textContent).join(" · ");
   const button = document.getElementById("language");
   button.textContent = text("other");
   button.lang = language === "zh" ? "en" : "zh-CN";
@@ -38,8 +40,9 @@ const headingOf = (header) => header.firstElementChild?.textContent ?? header.te
 /** The number in a cell, or its text; null for a dash. */
 function valueOf(cell) {
   const content = (cell?.firstChild?.textContent ?? "").trim();
-  const number = Number.parseFloat(content.replaceAll(",", ""));
-  return Number.isNaN(number) || cell.tagName === "TH" ? (content === "–" ? null : content || null) : number;
+  const number = /^(?:< )?([+-]?[\d,]*\.?\d+)(?=$|[\s–])/.exec(content);
+  if (number && cell.tagName === "TD") return Number(number[1].replaceAll(",", ""));
+  return ["", "–"].includes(content) ? null : content;
 }
 
 function makeSortable(table) {

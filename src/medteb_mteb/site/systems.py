@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from medteb_mteb.compare.read import Results
     from medteb_mteb.site.tasks import TaskView
+
+T = TypeVar("T")
 
 __all__ = ["BYTES_PER_NUMBER", "About", "System", "read_about", "systems_of"]
 
@@ -74,17 +77,17 @@ class System:
     @property
     def online(self) -> int | None:
         """Return the number of parameters that encode a query."""
-        return _first(self.about.parameters_online, self.meta.get("n_parameters"))
+        return _either(self.about.parameters_online, self._number("n_parameters"))
 
     @property
     def offline(self) -> int | None:
         """Return the number of parameters that encode documents."""
-        return _first(self.about.parameters_offline, self.meta.get("n_parameters"))
+        return _either(self.about.parameters_offline, self._number("n_parameters"))
 
     @property
     def dimensions(self) -> int | None:
         """Return the dimensions of a document's vector."""
-        return _first(self.about.dimensions, self.meta.get("embed_dim"))
+        return _either(self.about.dimensions, self._number("embed_dim"))
 
     @property
     def size(self) -> int | None:
@@ -99,24 +102,30 @@ class System:
     @property
     def licence(self) -> str | None:
         """Return the licence of the model."""
-        return _first(self.about.licence, self.meta.get("license"))
-
-    @property
-    def family(self) -> str:
-        """Return the family that the system belongs to; itself if none is known."""
-        return self.about.family or self.name
+        known = self.meta.get("license")
+        return _either(self.about.licence, None if known is None else str(known))
 
     @cached_property
     def trained(self) -> frozenset[str] | None:
         """Return the names of the data sets that the model was trained on; None if they are not known."""
         names = self.meta.get("training_datasets")
-        return None if names is None else frozenset(map(str, names))
+        return frozenset(map(str, names)) if isinstance(names, list | dict) else None
 
     @property
     def prompts(self) -> Mapping[str, str]:
         """Return the instructions that the model puts before texts, as far as they are known."""
-        stated = (self.meta.get("loader_kwargs") or {}).get("model_prompts")
+        loader = self.meta.get("loader_kwargs")
+        stated = loader.get("model_prompts") if isinstance(loader, dict) else None
         return self.about.prompts or (stated if isinstance(stated, dict) else {})
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Return the longest input in tokens."""
+        return self._number("max_tokens")
+
+    def _number(self, field: str) -> int | None:
+        value = self.meta.get(field)
+        return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def command(self, tasks: Sequence[TaskView]) -> str:
         """Return the command that reproduces the scores on some tasks; folders have no places."""
@@ -124,13 +133,13 @@ class System:
             return self.about.command
         words = ["medteb", "run", "-m", re.sub("^(local|run)/", "", self.name)]
         for task in tasks:
-            own = task.metadata is None and task.folder is not None
-            words += ["--data", task.folder.layout.path.name] if own else ["-t", task.name]
+            folder = task.folder if task.metadata is None else None
+            words += ["-t", task.name] if folder is None else ["--data", folder.layout.path.name]
         return shlex.join([*words, "--trec"])
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _either(stated: T | None, known: T | None) -> T | None:
+    return known if stated is None else stated
 
 
 def systems_of(results: Results, about: Mapping[str, About]) -> list[System]:

@@ -34,7 +34,14 @@ def is_open(licence: str | None) -> bool:
 
 
 class Document(NamedTuple):
-    """A document of a page; `mark` is `relevant`, `negative`, `unjudged` or `not-known`; the text may be empty."""
+    """A document of a page.
+
+    Attributes:
+        id: Its id.
+        mark: Key of its judgement: `relevant`, `negative`, `unjudged` or `not-known`.
+        title: Its title; empty if it has none, or may not be shown.
+        text: Its text; likewise.
+    """
 
     id: str
     mark: str
