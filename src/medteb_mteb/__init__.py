@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.forecast import forecast
     from medteb_mteb.curation.judge.judges import load_judges
     from medteb_mteb.curation.judge.step import judge
-    from medteb_mteb.curation.llm import load_llm
+    from medteb_mteb.curation.llm.config import load_llm
     from medteb_mteb.curation.sts.step import sts
     from medteb_mteb.folders.tasks import task_from_folder
     from medteb_mteb.plugin import register, register_tasks
@@ -33,7 +33,7 @@ _HOMES = {
     "forecast": "curation.forecast",
     "judge": "curation.judge.step",
     "load_judges": "curation.judge.judges",
-    "load_llm": "curation.llm",
+    "load_llm": "curation.llm.config",
     "register": "plugin",
     "register_tasks": "plugin",
     "sts": "curation.sts.step",

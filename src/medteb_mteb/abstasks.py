@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from mteb.models import ModelMeta
     from mteb.types import RetrievalOutputType
 
-__all__ = ["DataUnavailableError", "JudgedRetrieval", "LocalMetadata", "LocalTask", "copy_of", "finite"]
-
 UNREADABLE = "unreadable-local-data"
 
 

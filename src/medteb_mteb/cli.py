@@ -8,11 +8,9 @@ from medteb_mteb.commands import run as runs
 from medteb_mteb.commands import site as sites
 from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
-from medteb_mteb.commands.validate import ValidateSettings, as_text, validate
 from medteb_mteb.curation import build
 from medteb_mteb.curation.step import add_step
-
-__all__ = ["app", "main"]
+from medteb_mteb.validate import ValidateSettings, as_text, validate
 
 USUAL, DATA, STEPS_OF_BUILD = "Usual", "Data of a test", "Steps of a build"
 

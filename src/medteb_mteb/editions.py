@@ -32,31 +32,11 @@ from pydantic import (
 )
 
 from mar_st.errors import MarError
-from mar_st.files import JsonError, listed_path, read_json, write_text
-from mar_st.files import sha256 as sha256_of
+from mar_st.files import JsonError, listed_path, read_json, sha256, write_text
 from mar_st.options import invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = [
-    "DATA_VARIABLE",
-    "MANIFEST_NAME",
-    "PROVENANCE",
-    "STATISTICS",
-    "Edition",
-    "FileEntry",
-    "data_files",
-    "find_edition",
-    "leads_outside",
-    "load_edition",
-    "mappings",
-    "packaged_root",
-    "read_provenance",
-    "sha256_of",
-    "verify",
-    "write_manifest",
-]
 
 DATA_VARIABLE = "MEDTEB_DATA"
 MANIFEST_NAME = "manifest.json"
@@ -189,7 +169,7 @@ def write_manifest(
     """
     folder = Path(folder)
     files = {
-        relative: {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+        relative: {"sha256": sha256(path), "bytes": path.stat().st_size}
         for relative, path in data_files(folder)
     }
     named = {"task": task, "name": name, "version": version, "licence": licence, "counts": dict(counts)}
@@ -215,7 +195,7 @@ def verify(edition: Edition) -> None:
         raise MarError(f"{edition.path / relative} is {where}. {_RESTORE}")
     for relative, entry in edition.files.items():
         path = present[relative]
-        if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
+        if path.stat().st_size != entry.bytes or sha256(path) != entry.sha256:
             raise MarError(f"{path} is not the file that the manifest lists. {_RESTORE}")
 
 
@@ -260,6 +240,18 @@ def packaged_root() -> Path:
         if root.is_dir():
             return root
     raise MarError(f"This installation has no packaged editions in {package / '_tasks'}; reinstall medteb.")
+
+
+def edition_folder(name_or_folder: str) -> Path:
+    """Return a folder if the argument is one, else that of the active edition of the task of this name.
+
+    Raises:
+        MarError: See `find_edition`.
+    """
+    folder = Path(name_or_folder).expanduser()
+    # Task names hold no separators and do not begin with a dot.
+    looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
+    return folder if looks_like_path else find_edition(name_or_folder).path
 
 
 def find_edition(task: str) -> Edition:

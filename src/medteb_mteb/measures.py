@@ -15,18 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "CUTOFF",
-    "ENOUGH_JUDGED",
-    "HOLES",
-    "Judged",
-    "QueryScores",
-    "means",
-    "ranked",
-    "score_queries",
-    "without_disputed",
-]
-
 #: Number of documents of a ranking that count.
 CUTOFF = 10
 #: Share of judged documents below which a comparison by nDCG misleads.

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import ModelMeta
 
-__all__ = [
-    "FOLDERS_VARIABLE",
-    "SEAMS",
-    "plugin",
-    "register",
-    "register_tasks",
-]
-
 logger = logging.getLogger(__name__)
 
 FOLDERS_VARIABLE = "MEDTEB_TASKS"

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.llm import journal_path, load_llm
+from medteb_mteb.curation.llm.config import load_llm
+from medteb_mteb.curation.llm.journal import journal_path
 from tools.relatives import pairs as medte
 from tools.relatives import written
 from tools.relatives.english import BUILDERS, NEED_LLM

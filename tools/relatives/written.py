@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mar_st.errors import MarError
 from mar_st.text.values import writable
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import LLM, Job, Journal, Prompt, Rejected, ask, json_object
+from medteb_mteb.curation.llm.client import Prompt
+from medteb_mteb.curation.llm.config import LLM
+from medteb_mteb.curation.llm.generate import Job, ask
+from medteb_mteb.curation.llm.journal import Journal
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from tools.relatives.english import (
     MAX_ROWS,
     distinct,
@@ -212,7 +216,7 @@ def write(
     )
     with Journal(journal) as opened:
         made = ask([job], opened, name=task)[0]
-    if not made.complete or not made.answers:
+    if made.stopped or not made.answers:
         raise MarError(
             f"{task}: {made.stopped or 'no answer can be used'} ({made.counts()}). Run this again."
         )

@@ -13,7 +13,7 @@ from mar_st.options import Argument, Settings, application, command
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
-    find_edition,
+    edition_folder,
     load_edition,
     read_provenance,
     verify,
@@ -23,16 +23,6 @@ from medteb_mteb.folders.layout import PINNED_SETTINGS
 
 if TYPE_CHECKING:
     from medteb_mteb.compare.editions import EditionDiff
-
-__all__ = ["DiffSettings", "WriteSettings", "diff", "edition_app", "resolve", "write"]
-
-
-def resolve(name_or_folder: str) -> Edition:
-    """Return an edition by task name, or by folder if the argument is one."""
-    folder = Path(name_or_folder).expanduser()
-    # Task names hold no separators and do not begin with a dot.
-    looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
-    return load_edition(folder) if looks_like_path else find_edition(name_or_folder)
 
 
 def _as_json(edition: Edition) -> dict[str, Any]:
@@ -57,7 +47,7 @@ def show(settings: ShowSettings) -> dict[str, Any]:
     Lists digest, licence, counts, sources, judges, rule, agreement, retrievers, anonymiser and leaks, if
     recorded.
     """
-    edition = resolve(settings.edition)
+    edition = load_edition(edition_folder(settings.edition))
     verify(edition)
     return {**_as_json(edition), "provenance": read_provenance(edition.path)}
 
@@ -127,11 +117,7 @@ def diff(settings: DiffSettings) -> EditionDiff:
     """
     from medteb_mteb.compare.editions import compare_editions  # lazy: numpy
 
-    folders = (Path(name).expanduser() for name in (settings.first, settings.second))
-    names = (settings.first, settings.second)
-    first, second = (
-        folder if folder.is_dir() else resolve(name).path for folder, name in zip(folders, names, strict=True)
-    )
+    first, second = map(edition_folder, (settings.first, settings.second))
     return compare_editions(first, second, settings.results)
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.report.table import ResultTable, ScoreEntry
 
-__all__ = ["RunOutcome", "RunSettings", "as_text", "run"]
-
 
 class RunSettings(Settings):
     """Options of a run."""

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.step import Input, Step
 
-__all__ = ["STEPS", "Build", "BuildSettings", "Planned", "build", "load_build"]
-
 #: All steps, in the order in which help and messages list them.
 STEPS: dict[str, Step[Any]] = {
     step.name: step

@@ -16,8 +16,8 @@ from tqdm.auto import tqdm
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processor
 from mar_st.model.names import model_source
-from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Dropped, Text
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 from medteb_mteb.curation.step import Counts, Model, Runtime, Step
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from mar_st.teachers import ModelTeacher, TeacherStore
-
-__all__ = ["DIVERSIFY", "THRESHOLDS", "DiversifySettings", "DynamicIndexFilter", "diversify"]
 
 #: Cosine above which a text is too close to a neighbour, by kind of text.
 THRESHOLDS = {"queries": 0.85, "documents": 0.78}

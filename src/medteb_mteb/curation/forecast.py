@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data import read_rows
 from mar_st.files import read_record
-from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.lineage import STEP_FILE
-from medteb_mteb.curation.step import Estimate, Volume, fingerprint, paths_of, tokens_of
+from medteb_mteb.curation.step import Estimate, fingerprint, paths_of, tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from medteb_mteb.curation.build import Planned
     from medteb_mteb.curation.step import Kind
-
-__all__ = ["forecast"]
 
 
 def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
@@ -26,40 +24,39 @@ def forecast(steps: list[Planned]) -> list[dict[str, Any]]:
     The output of finished steps is counted. For the others it is an upper bound: no text is dropped, every
     pool is full, texts have the mean length, and no answer is in the journal.
     """
-    volumes: dict[str, Volume] = {}
+    written: dict[str, Estimate] = {}
+    finished: set[str] = set()
     rows = []
     for planned in steps:
-        counts = _finished(planned, volumes)
-        finished = counts is not None
+        counts = _finished(planned, finished)
         if counts is not None:
+            finished.add(planned.name)
             estimate = Estimate(counts["rows"], counts["tokens"], counts["queries"])
         else:
-            read = _volumes(planned, volumes)
-            most = next(iter(read.values()))
-            estimate = Estimate(most.rows, most.tokens, most.queries)
+            inputs = _inputs(planned, written)
+            estimate = next(iter(inputs.values()))
             if planned.step.estimate is not None:
-                estimate = planned.step.estimate(planned.settings, read)
-        volumes[planned.name] = Volume(estimate.rows, estimate.tokens, estimate.queries, exact=finished)
-        rows.append(
-            {"name": planned.name, "step": planned.step.name, "finished": finished, **asdict(estimate)}
-        )
+                estimate = planned.step.estimate(planned.settings, inputs)
+        written[planned.name] = estimate
+        about = {"name": planned.name, "step": planned.step.name, "finished": counts is not None}
+        rows.append({**about, **asdict(estimate)})
     return rows
 
 
-def _finished(planned: Planned, volumes: Mapping[str, Volume]) -> dict[str, Any] | None:
+def _finished(planned: Planned, finished: Container[str]) -> dict[str, Any] | None:
     """Return the counts of a step that a build would keep as it is."""
     inputs = [one for some in planned.sources.values() for one in some if one is not None]
     record = read_record(planned.settings.out / STEP_FILE)
-    if record is None or not record["finished"] or not all(volumes[one.name].exact for one in inputs):
+    if record is None or not record["finished"] or not all(one.name in finished for one in inputs):
         return None
     same = record["fingerprint"] == fingerprint(planned.step, planned.settings)
     counts: dict[str, Any] = record["counts"]
     return counts if same else None
 
 
-def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volume]:
-    """Return the volumes of a step's inputs by field; several inputs of one field are summed."""
-    volumes = {}
+def _inputs(planned: Planned, written: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Return the sizes of a step's inputs by field; several inputs of one field are summed."""
+    sizes = {}
     for key, mark in planned.step.inputs.items():
         sources, paths = planned.sources[key], paths_of(planned.settings, key)
         parts = [
@@ -68,25 +65,24 @@ def _volumes(planned: Planned, written: Mapping[str, Volume]) -> dict[str, Volum
             else written[source.name]
             for source, path in zip(sources, paths, strict=True)
         ]
-        volumes[key] = Volume(
+        sizes[key] = Estimate(
             sum(part.rows for part in parts),
             sum(part.tokens for part in parts),
             sum(part.queries for part in parts),
-            exact=all(part.exact for part in parts),
         )
-    return volumes
+    return sizes
 
 
-def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Volume:
+def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Estimate:
     """Count the items of a file or folder that the user gave."""
     if kind == "texts":
         tokens = [tokens_of(text.full) for text in read_texts(path, columns)]
-        return Volume(len(tokens), sum(tokens))
+        return Estimate(len(tokens), sum(tokens))
     if kind in ("file", "sheet", "editions"):
-        return Volume(0)
+        return Estimate(0)
     rows, queries = 0, set()
     for row in read_rows(path):
         several = row.values.get("corpus-ids")
         rows += len(several) if isinstance(several, list) else 1
         queries.add(row.values.get("query-id", row.values.get("query")))
-    return Volume(rows, queries=len(queries))
+    return Estimate(rows, queries=len(queries))

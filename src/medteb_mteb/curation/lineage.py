@@ -14,8 +14,6 @@ from mar_st.files import read_record, regular
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["HUB", "STEP_FILE", "digest_of", "folder_digest", "lineage", "provenance_of"]
-
 #: Record of a step in its folder, see `medteb_mteb.curation.step`.
 STEP_FILE = "step.json"
 #: Beginning of the name of a data set of the Hub, `hub:ORG/NAME`, that is given instead of a path.

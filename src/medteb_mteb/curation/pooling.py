@@ -8,7 +8,6 @@ Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
     from mar_st.mining.retrievers import Retriever
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.step import Volume
-
-__all__ = ["POOL", "Candidate", "PoolSettings", "RetrieverSettings", "merge", "open_retriever", "pool"]
 
 #: Added to every rank before it is inverted, as published.
 RRF_K = 60
@@ -56,26 +52,16 @@ class PoolSettings(RetrieverSettings):
     depth: int = Field(500, ge=1, description="Number of documents taken from each retriever.")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A document of a pool.
-
-    Attributes:
-        document: Id of the document.
-        ranks: Retriever -> rank, from 1, for the retrievers that found it.
-    """
-
-    document: str
-    ranks: Mapping[str, int]
-
-
-def merge(runs: Mapping[str, Sequence[str]], *, size: int, depth: int) -> list[Candidate]:
+def merge(runs: Mapping[str, Sequence[str]], *, size: int, depth: int) -> dict[str, dict[str, int]]:
     """Merge rankings by the sum of 1 / (60 + rank); ties: by best rank, then by the retrievers' order.
 
     Args:
         runs: Retriever -> documents, best first.
         size: Maximum number of documents of the result.
         depth: Number of documents taken from each ranking.
+
+    Returns:
+        For each document, best first, the ranks (from 1) by the retrievers that found it.
     """
     ranks: dict[str, dict[str, int]] = {}
     for system, documents in runs.items():
@@ -86,7 +72,7 @@ def merge(runs: Mapping[str, Sequence[str]], *, size: int, depth: int) -> list[C
         own_ranks = ranks[document].values()
         return -sum(1 / (RRF_K + rank) for rank in own_ranks), min(own_ranks)
 
-    return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[:size]]
+    return {document: ranks[document] for document in sorted(ranks, key=order)[:size]}
 
 
 def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
@@ -133,12 +119,11 @@ def pool(settings: PoolSettings) -> Counts:
         runs = {name: searched[name][number] for name in names}
         candidates = merge(runs, size=settings.size, depth=settings.depth)
         total += len(candidates)
-        for candidate in candidates:
-            if len(candidate.ranks) == 1:
-                alone[next(iter(candidate.ranks))] += 1
-        ranks = {name: [candidate.ranks.get(name) for candidate in candidates] for name in names}
-        documents_of = [candidate.document for candidate in candidates]
-        rows_of_pools.append({"query-id": query, "corpus-ids": documents_of, "ranks": ranks})
+        for found_by in candidates.values():
+            if len(found_by) == 1:
+                alone[next(iter(found_by))] += 1
+        ranks = {name: [found_by.get(name) for found_by in candidates.values()] for name in names}
+        rows_of_pools.append({"query-id": query, "corpus-ids": list(candidates), "ranks": ranks})
     write_rows(settings.out / "pools.jsonl", rows_of_pools)
     details = {"queries": len(queries), "documents": len(documents), "found by one alone": alone}
     return Counts(total, queries=len(queries), details=details, provenance={"retrievers": entries})
@@ -171,9 +156,9 @@ def _listed(
     return path.stem, lists, {"kind": "run", "sha256": sha256(path)}
 
 
-def _estimate(settings: PoolSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: PoolSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Assume that every pool is full."""
-    queries, documents = volumes["queries"].rows, volumes["documents"].rows
+    queries, documents = sizes["queries"].rows, sizes["documents"].rows
     most = min(settings.size, settings.depth * len(settings.retrievers), documents)
     return Estimate(queries * most, queries=queries)
 

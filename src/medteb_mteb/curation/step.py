@@ -34,25 +34,6 @@ from medteb_mteb.curation.lineage import STEP_FILE, digest_of, folder_digest, li
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "SEED",
-    "Counts",
-    "Estimate",
-    "Input",
-    "Kind",
-    "Model",
-    "Runtime",
-    "Step",
-    "StepSettings",
-    "TestSize",
-    "Volume",
-    "add_step",
-    "fingerprint",
-    "paths_of",
-    "perform",
-    "tokens_of",
-]
-
 #: Kinds of data that steps read and write.
 Kind: TypeAlias = Literal[
     "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file"
@@ -86,8 +67,9 @@ class Input:
         self.kinds, self.earlier = kinds, earlier
 
 
-class Runtime:
-    """Marks a field that changes how a step runs, but not what it writes."""
+def Runtime() -> Any:  # noqa: N802 - a mark, like the others
+    """Mark a field that changes how a step runs, but not what it writes."""
+    return Field(exclude=True)
 
 
 class Model:
@@ -111,25 +93,8 @@ class StepSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Volume:
-    """Size of an input.
-
-    Attributes:
-        rows: Number of texts, pairs or triples.
-        tokens: Estimated tokens of all texts.
-        queries: Number of queries of the pairs.
-        exact: True if it exists and was counted; otherwise an upper bound.
-    """
-
-    rows: int
-    tokens: int = 0
-    queries: int = 0
-    exact: bool = True
-
-
-@dataclass(frozen=True)
 class Estimate:
-    """What a step will write and ask, as an upper bound.
+    """Size of data, and what a step will ask to write them; an upper bound unless they exist.
 
     Attributes:
         rows: Number of texts, pairs or triples.
@@ -185,7 +150,7 @@ class Step(Generic[S]):
         settings: Its options.
         run: Writes `settings.out`; a killed run is repeated with the same folder, so it continues from there.
         writes: Kind of data that it writes.
-        estimate: Returns what it will write and ask, from the volumes of its inputs by field; default: as
+        estimate: Returns what it will write and ask, from the sizes of its inputs by field; default: as
             many rows as its first input.
         check: Raises `MarError` for what would fail only later: impossible settings, missing API keys.
         result_file: File in its folder that later steps read; empty for the folder itself.
@@ -199,7 +164,7 @@ class Step(Generic[S]):
     settings: type[S]
     run: Callable[[S], Counts]
     writes: Kind
-    estimate: Callable[[S, Mapping[str, Volume]], Estimate] | None = None
+    estimate: Callable[[S, Mapping[str, Estimate]], Estimate] | None = None
     check: Callable[[S], None] | None = None
     result_file: str = ""
     trains: bool = False
@@ -311,20 +276,7 @@ def _models(settings: BaseModel) -> Iterator[str]:
 
 def described(settings: BaseModel) -> dict[str, Any]:
     """Return the settings that an output depends on, as JSON, without inputs and `Runtime` fields."""
-    left_out = {*marked(type(settings), Runtime), *marked(type(settings), Input)}
-    return {
-        name: _plain(getattr(settings, name)) for name in type(settings).model_fields if name not in left_out
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return described(value)
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    return settings.model_dump(mode="json", exclude=set(marked(type(settings), Input)))
 
 
 def _before(step: Step[S], settings: S) -> list[dict[str, Any]]:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.layout import TaskType
 
-__all__ = [
-    "RetrievalData",
-    "TaskFolder",
-    "collect_retrieval",
-    "detect_type",
-    "read_folder",
-    "table_rows",
-]
-
 Qrels = dict[str, dict[str, int]]
 Records = list[dict[str, Any]]
 #: Texts and their places, by id.
@@ -47,12 +38,6 @@ Texts = dict[str, tuple[str, dict[str, str]]]
 _QRELS_COLUMNS = ("query-id", "corpus-id", "score")
 #: Columns of qrels in data sets made for C-MTEB.
 _C_MTEB = {"q_id": "query-id", "p_id": "corpus-id"}
-_COLUMNS: dict[TaskType, tuple[str, ...]] = {
-    "STS": ("sentence1", "sentence2", "score"),
-    "PairClassification": ("sentence1", "sentence2", "label"),
-    "Classification": ("text", "label"),
-    "Clustering": ("sentences", "labels"),
-}
 #: The judges' grades: positive or negative.
 _LETTERS = {**dict.fromkeys("SA", 1.0), **dict.fromkeys("BCD", 0.0)}
 
@@ -136,8 +121,8 @@ def detect_type(layout: Layout) -> TaskType:
     problems = Problems(layout.path)
     first = next(table_rows(layout.tables["rows"], problems), None)
     problems.raise_if_any()
-    columns = first.values.keys() if first else {}
-    fitting = [kind for kind, needed in _COLUMNS.items() if set(needed) <= set(columns)]
+    columns = first.values.keys() if first else set[str]()
+    fitting = [kind for kind, needed in _COLUMNS.items() if needed.keys() <= columns]
     if len(fitting) != 1:
         wanted = "; ".join(f"{name}: {', '.join(needed)}" for name, needed in _COLUMNS.items())
         message = (
@@ -348,10 +333,11 @@ def _labelled(layout: Layout, kind: TaskType, problems: Problems) -> dict[str, R
     records: dict[str, Records] = {split: [] for split in files}
     for split, tables in files.items():
         for place, values in table_rows(tables, problems, _COLUMNS[kind]):
-            try:
-                records[split].append(_RECORDS[kind](values))
-            except MarError as error:
-                problems.add(place, "record", str(error))
+            record = {column: read(values[column]) for column, read in _COLUMNS[kind].items()}
+            records[split].append(record)
+            for column in (column for column, value in record.items() if value is None):
+                expected = _EXPECTED[_COLUMNS[kind][column]]
+                problems.add(place, "record", f"{column} must be {expected}, got {_short(values[column])}")
     problems.raise_if_any()
     _check_labels(kind, layout, records, problems)
     problems.raise_if_any()
@@ -360,7 +346,7 @@ def _labelled(layout: Layout, kind: TaskType, problems: Problems) -> dict[str, R
 
 def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], problems: Problems) -> None:
     rows, place = records[layout.split], str(layout.tables["rows"][0])
-    column = _COLUMNS[kind][-1]
+    column = [*_COLUMNS[kind]][-1]
     if kind == "Classification":
         known = sorted({row[column] for row in records["train"]})
         rank = {label: number for number, label in enumerate(known)}
@@ -374,50 +360,28 @@ def _check_labels(kind: TaskType, layout: Layout, records: dict[str, Records], p
         problems.add(place, "constant", f"at least two values of {column} must occur")
 
 
-def _text(values: Mapping[str, Any], column: str) -> str:
-    text = as_text(values[column])
-    if text is None:
-        raise MarError(f"{column} must be non-empty text, got {_short(values[column])}")
-    return text
-
-
-def _label(value: Any) -> str:
+def _label(value: Any) -> str | None:
     """Return a class label, a whole number or text, as text."""
-    label = as_id(int(value) if isinstance(value, float) and value.is_integer() else value)
-    if label is None:
-        raise MarError(f"a label must be a whole number or non-empty text, got {_short(value)}")
-    return label
+    return as_id(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _sts(values: Mapping[str, Any]) -> dict[str, Any]:
-    score = as_number(values["score"])
-    if score is None:
-        raise MarError(f"score must be a finite number, got {_short(values['score'])}")
-    return {"sentence1": _text(values, "sentence1"), "sentence2": _text(values, "sentence2"), "score": score}
-
-
-def _pair(values: Mapping[str, Any]) -> dict[str, Any]:
-    value = values["label"]
+def _binary(value: Any) -> int | None:
     label = as_number(int(value) if isinstance(value, bool) else value)
-    if label not in (0.0, 1.0):
-        raise MarError(f"label must be 0 or 1, got {_short(value)}")
-    texts = {name: _text(values, name) for name in ("sentence1", "sentence2")}
-    return {**texts, "label": int(label)}
+    return int(label) if label in (0.0, 1.0) else None
 
 
-def _class(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"text": _text(values, "text"), "label": _label(values["label"])}
-
-
-def _cluster(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sentences": _text(values, "sentences"), "labels": _label(values["labels"])}
-
-
-_RECORDS: dict[TaskType, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "STS": _sts,
-    "PairClassification": _pair,
-    "Classification": _class,
-    "Clustering": _cluster,
+#: Columns of each type, and what reads their values: `None` if a value cannot be used.
+_COLUMNS: dict[TaskType, dict[str, Callable[[Any], Any]]] = {
+    "STS": {"sentence1": as_text, "sentence2": as_text, "score": as_number},
+    "PairClassification": {"sentence1": as_text, "sentence2": as_text, "label": _binary},
+    "Classification": {"text": as_text, "label": _label},
+    "Clustering": {"sentences": as_text, "labels": _label},
+}
+_EXPECTED = {
+    as_text: "non-empty text",
+    as_number: "a finite number",
+    _binary: "0 or 1",
+    _label: "a whole number or non-empty text",
 }
 
 

@@ -14,33 +14,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from mar_st.errors import MarError
-from mar_st.files import YamlError, parse_yaml, regular
+from mar_st.files import YamlError, parse_yaml, regular, sha256
 from mar_st.options import Settings, invalid
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
     leads_outside,
     load_edition,
-    sha256_of,
     verify,
 )
-
-__all__ = [
-    "DISPUTED",
-    "PINNED_SETTINGS",
-    "FolderError",
-    "FolderSettings",
-    "Layout",
-    "Problems",
-    "TaskType",
-    "card_header",
-    "config_files",
-    "config_names",
-    "config_splits",
-    "inspect_folder",
-    "is_nano",
-    "splits_of",
-]
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
@@ -194,7 +176,7 @@ class Layout:
         pinned = {key: getattr(self.settings, key) for key in PINNED_SETTINGS}
         if not pinned["ignore_identical_ids"]:
             del pinned["ignore_identical_ids"]
-        tables = {role: [sha256_of(file) for file in files] for role, files in self.tables.items()}
+        tables = {role: [sha256(file) for file in files] for role, files in self.tables.items()}
         described = {"split": self.split, "tables": tables, **pinned}
         canonical = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["UNKNOWN_LANGUAGE", "FolderTask", "eval_languages", "load_into", "task_from_folder"]
-
 # The published instructions of MedTEB (ICLR 2026 submission 20011, table 8).
 _PROMPTS: dict[str, str | dict[str, str]] = {
     "Retrieval": {

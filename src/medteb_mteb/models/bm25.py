@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import DataLoader
 
-__all__ = ["TOKENISERS", "BM25Model", "english_words", "normalise", "normalised_jieba_words"]
-
 HASH_DIMENSIONS = 4096
 
 

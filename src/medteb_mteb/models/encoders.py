@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from mar_st import MAR
 
-__all__ = ["MAREncoder", "load_medte"]
-
 #: Texts that are sorted by length together; progress is shown after each such portion.
 _WINDOW = 2048
 #: Tokens of a text in the paper of MedTE.

@@ -20,20 +20,6 @@ from medteb_mteb.tasks.tables import licence_for_mteb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "LOCAL",
-    "RUN",
-    "LocalModelMeta",
-    "describe_folder",
-    "folder_meta",
-    "folder_name",
-    "load_folder",
-    "local_meta",
-    "model_folder",
-    "resolve_model",
-    "widths",
-]
-
 #: First part of the names of models from folders and of rankings, which are never looked up or submitted.
 LOCAL, RUN = "local", "run"
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")

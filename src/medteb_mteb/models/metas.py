@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ALIASES", "MODELS"]
-
 logger = logging.getLogger(__name__)
 
 # The authors' published weights (github PhilipGAQ/CARE) are not pinned: no revision is known.

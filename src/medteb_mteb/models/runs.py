@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.models.local import LocalModelMeta
 
-__all__ = ["Ranked", "run_meta"]
-
 
 class Ranked:
     """Gives the rankings of a file for the queries of a task."""

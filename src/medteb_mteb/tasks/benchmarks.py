@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.abstask import AbsTask
 
-__all__ = ["BENCHMARKS", "EditionBenchmark"]
-
 _CITED = {"NANO": "hakari", "CMIRB": "cmirb", "MEDICAL": "cmirb", "BMRETRIEVER": "bmretriever"}
 
 

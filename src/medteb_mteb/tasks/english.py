@@ -20,8 +20,9 @@ from sklearn.model_selection import train_test_split
 
 from mar_st.data import Row, read_rows
 from mar_st.errors import MarError
+from mar_st.files import sha256
 from medteb_mteb.abstasks import LocalTask, copy_of
-from medteb_mteb.editions import leads_outside, sha256_of
+from medteb_mteb.editions import leads_outside
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.tasks.public import NOT_BUILT, not_built
 from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, table
@@ -29,16 +30,6 @@ from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, tabl
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-__all__ = [
-    "COLUMNS",
-    "ENGLISH_TASKS",
-    "FOLDER",
-    "TYPES",
-    "EnglishTask",
-    "SnapshotTask",
-    "english_tasks",
-]
 
 #: Name of the snapshot's folder in `$MEDTEB_DATA`.
 FOLDER = "MedTEB-eng"
@@ -104,7 +95,7 @@ class SnapshotTask(LocalTask):
         file = folder / f"{self.of.name}.csv"
         if leads_outside(file, folder):
             raise FolderError(folder, [f"{file.name} is a symbolic link out of the folder"])
-        return {"revision": sha256_of(file)}
+        return {"revision": sha256(file)}
 
     def fetch(self, num_proc: int | None, **kwargs: Any) -> None:
         """Say how to build the data, which are not published.

@@ -44,17 +44,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.tasks import FolderTask
 
-__all__ = [
-    "BM25",
-    "HYBRID",
-    "HYBRID_SIZE",
-    "NANO_TASKS",
-    "NanoTask",
-    "nano_scores",
-    "nano_tasks_from_folder",
-    "tasks_from_folders",
-]
-
 TABLES = ("corpus", "queries", "qrels")
 #: Name of the published dense candidate list, and the length of a hybrid list before its safeguard.
 DENSE = "harrier_oss_v1_270m"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.abstasks.task_metadata import TaskMetadata
 
-__all__ = ["BUILT_TASKS", "CMIRB_TASKS", "EDITION_TASKS", "REPLACED", "BuiltTask", "CMIRBTask", "EditionTask"]
-
 #: Revision of data of the Hub of which no source names one, and of data that nobody has built yet.
 UNPINNED, NOT_BUILT = "main", "not-built"
 _PAPER = "https://openreview.net/forum?id=JsNmDdKJmx"

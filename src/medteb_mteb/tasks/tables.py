@@ -12,8 +12,6 @@ import yaml
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.types import Licenses
 
-__all__ = ["cite", "licence_for_mteb", "make_task", "metadata", "table"]
-
 #: Fields that all tasks of this package share, unless a table says otherwise.
 _COMMON: dict[str, Any] = {
     "type": "Retrieval",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from mar_st.options import Argument, Settings, Switch
+from medteb_mteb.editions import edition_folder
 
-__all__ = ["ValidateSettings"]
+if TYPE_CHECKING:
+    from medteb_mteb.report.page import Page
 
 
 class ValidateSettings(Settings):
@@ -29,3 +31,23 @@ class ValidateSettings(Settings):
     against: tuple[str, ...] = Field(
         (), description="Training set that must not contain test queries; may be repeated."
     )
+
+
+def validate(settings: ValidateSettings) -> Page:
+    """Check the quality of an edition and print a report.
+
+    The report has one page with a verdict, number and reason per point: files, rows, size and power,
+    duplicates, judged share of a run, pool bias, judges, leaks and the licence. A point that the data
+    cannot answer is "not known". The exit code is 1 if a point fails.
+    """
+    from medteb_mteb.validate.checks import check  # lazy: scipy
+    from medteb_mteb.validate.material import read_material  # lazy: scipy
+
+    return check(read_material(edition_folder(settings.edition), settings))
+
+
+def as_text(page: Page) -> str:
+    """Return the page as Markdown."""
+    from medteb_mteb.report.page import to_markdown  # lazy: scipy
+
+    return to_markdown(page).rstrip()

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from medteb_mteb.report.page import Finding
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CHECKS", "check"]
-
 #: The points, in the order of the page.
 CHECKS: tuple[Callable[[Material], Finding], ...] = (
     files, rows, size, duplicate_queries, duplicate_documents, holes, pool_bias, agreement_of_judges,

@@ -12,7 +12,7 @@ from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
-from medteb_mteb.curation.texts.split import overlap
+from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
 from medteb_mteb.report.page import Finding, Table, graded
@@ -160,22 +160,26 @@ def leaks(material: Material) -> Finding:
         return Finding(title, "not known", "no training sets were given (--against)")
     relevant = {name for row in material.qrels.values() for name in row}
     documents = [_full(row) for row in material.data.corpus if row["id"] in relevant]
-    found = overlap([row["text"] for row in material.data.queries], documents, material.training)
+    queries = [row["text"] for row in material.data.queries]
+    texts = tuple(dict.fromkeys(material.training))
+    known = {normalise(text) for text in texts}
+    near = HeldOut(texts, names=texts).leaks(queries)
+    equal_documents = sum(normalise(text) in known for text in documents)
     numbers: dict[str, int | float | str | None] = {
         "training texts": len(material.training),
-        "queries equal to a training text": found["equal"],
-        "queries near a training text": found["near"],
-        "relevant documents in training": found["equal_documents"],
+        "queries equal to a training text": sum(normalise(text) in known for text in queries),
+        "queries near a training text": len(near),
+        "relevant documents in training": equal_documents,
     }
-    if found["near"]:
-        near = f"{found['near']} of {found['queries']} queries"
-        table = Table(("query", "training text"), tuple(found["examples"]))
-        reason = f"{near} are near-duplicates of training texts; take them out"
+    if near:
+        examples = [(queries[row], text) for row, text in list(near.items())[:10]]
+        table = Table(("query", "training text and similarity"), tuple(examples))
+        reason = f"{len(near)} of {len(queries)} queries are near-duplicates of training texts; take them out"
         return Finding(title, "fail", reason, numbers, table)
-    if found["equal_documents"]:
-        reason = f"no query, but {found['equal_documents']} of {found['documents']} relevant documents are"
-        return Finding(title, "warning", f"{reason} training texts", numbers)
-    reason = f"none of {found['queries']} queries and {found['documents']} relevant documents is among them"
+    if equal_documents:
+        reason = f"no query, but {equal_documents} of {len(documents)} relevant documents are training texts"
+        return Finding(title, "warning", reason, numbers)
+    reason = f"none of {len(queries)} queries and {len(documents)} relevant documents is among them"
     return Finding(title, "ok", reason, numbers)
 
 

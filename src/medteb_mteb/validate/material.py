@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.validate import ValidateSettings
 
-__all__ = ["Material", "Ranks", "mean_over_groups", "read_material"]
-
 #: Number of documents that a baseline retrieves, as in mteb's runs.
 DEPTH = 1000
 #: Lexical baselines that are run here.

@@ -7,8 +7,8 @@ import pytest
 from mar_st.data.trec import write_run
 from mar_st.errors import MarError
 from mar_st.model.names import packaged_folder
-from medteb_mteb.curation.pooling import POOL, Candidate, merge
-from medteb_mteb.curation.step import Volume
+from medteb_mteb.curation.pooling import POOL, merge
+from medteb_mteb.curation.step import Estimate
 
 DOCUMENTS = [
     {"_id": "d0", "title": "感冒", "text": "多喝水，注意休息。"},
@@ -36,11 +36,11 @@ def test_fusion_is_the_sum_of_inverted_ranks():
     runs = {"a": ["x", "y", "z"], "b": ["z", "w"]}
     fused = merge(runs, size=9, depth=9)
     scores = {"x": 1 / 61, "y": 1 / 62, "z": 1 / 63 + 1 / 61, "w": 1 / 62}
-    assert [c.document for c in fused] == sorted(scores, key=lambda name: (-scores[name], "xyzw".index(name)))
-    assert fused[0] == Candidate("z", {"a": 3, "b": 1})
-    assert [c.document for c in merge(runs, size=2, depth=9)] == ["z", "x"]
-    assert merge(runs, size=9, depth=2)[-1].ranks == {"b": 2}  # beyond its depth it has found nothing
-    assert merge({"a": []}, size=9, depth=9) == []
+    assert list(fused) == sorted(scores, key=lambda name: (-scores[name], "xyzw".index(name)))
+    assert fused["z"] == {"a": 3, "b": 1}
+    assert list(merge(runs, size=2, depth=9)) == ["z", "x"]
+    assert merge(runs, size=9, depth=2)["z"] == {"b": 1}  # beyond its depth it has found nothing
+    assert merge({"a": []}, size=9, depth=9) == {}
 
 
 def test_bm25_and_a_run_are_retrievers(make, tmp_path, rows_of):
@@ -83,5 +83,5 @@ def test_an_estimate_assumes_full_pools(tmp_path):
     settings = POOL.settings(
         out=tmp_path, queries="q", documents="d", retrievers=("bm25", "bm25:jieba"), depth=10
     )
-    estimate = POOL.estimate(settings, {"queries": Volume(7), "documents": Volume(100)})
+    estimate = POOL.estimate(settings, {"queries": Estimate(7), "documents": Estimate(100)})
     assert (estimate.rows, estimate.queries) == (7 * 20, 7)

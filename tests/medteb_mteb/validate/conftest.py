@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from medteb_mteb.commands.validate import ValidateSettings, validate
+from medteb_mteb.validate import ValidateSettings, validate
 
 WORDS = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血", "骨折", "失眠"]
 EVERY = range(len(WORDS))

@@ -12,9 +12,9 @@ from scipy.stats import kendalltau
 from typer.testing import CliRunner
 
 from mar_st.options import command
-from medteb_mteb.commands.validate import ValidateSettings, as_text, validate
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
+from medteb_mteb.validate import ValidateSettings, as_text, validate
 from medteb_mteb.validate.checks import CHECKS
 from medteb_mteb.validate.material import mean_over_groups
 from medteb_mteb.validate.systems import kendall
@@ -115,6 +115,7 @@ def test_leaked_queries_fail(tmp_path, verdict_on):
     training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     found = verdict_on("Training sets", against=(str(training),))
     assert (found.verdict, found.table.rows[0][0]) == ("fail", "感冒吃什么药")
+    assert found.numbers["queries equal to a training text"] == 1
     row["query"] = "如何办理出院手续以及报销"
     training.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert verdict_on("Training sets", against=(str(training),)).verdict == "ok"

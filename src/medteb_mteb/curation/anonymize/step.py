@@ -17,8 +17,8 @@ from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import placeholder
 from medteb_mteb.curation.anonymize.known import read_known, write_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
-from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 from medteb_mteb.curation.step import Counts, Input, Runtime, Step
 
 if TYPE_CHECKING:

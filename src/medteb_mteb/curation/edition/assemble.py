@@ -13,25 +13,24 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument, Switch
-from medteb_mteb.curation.edition.write import write_edition
-from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.edition.write import EditionSettings, write_edition
 from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write_rows, write_texts
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.curation.lineage import provenance_of
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings, TestSize
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates, split_queries
+from medteb_mteb.curation.training.leaks import read_held_out, training_queries
+from medteb_mteb.curation.training.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from medteb_mteb.curation.files import Text
     from medteb_mteb.curation.files.layout import Qrels
+    from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.labels.grades import Label
-    from medteb_mteb.curation.step import Volume
     from medteb_mteb.editions import Edition
-
-__all__ = ["ASSEMBLE", "AssembleSettings", "assemble"]
 
 RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
 #: Share of the requested test queries below which a test is refused.
@@ -40,11 +39,9 @@ MIN_TEST_SHARE = 0.9
 MIN_TEST_QUERIES = 30
 #: Maximum number of candidates of a reranking list, and of positives among them.
 LIST_SIZE, LIST_POSITIVES = 100, 10
-#: Seed of the split and of the lists.
-SEED = 42
 
 
-class AssembleSettings(StepSettings):
+class AssembleSettings(EditionSettings):
     """Options of the step."""
 
     labels: Annotated[Path, Argument(), Input("labels")] = Field(
@@ -52,13 +49,6 @@ class AssembleSettings(StepSettings):
     )
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
     documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
-    edition: str = Field(min_length=1, description="Name of the edition.")
-    licence: str = Field(min_length=1, description="Licence of the data, e.g. cc-by-4.0.")
-    version: str = Field("1.0.0", description="Version of the edition.")
-    test: TestSize = Field(
-        0.2,
-        description="Number of test queries, or their share if below 1; the others become training data.",
-    )
     against: Annotated[tuple[str, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
         (), description="Training data whose queries must not be in the test; may be repeated."
     )
@@ -116,9 +106,6 @@ def assemble(settings: AssembleSettings) -> Counts:
     without a judged negative. Set MEDTEB_DATA to the folder to evaluate on the editions. The same input gives
     the same bytes.
     """
-    from medteb_mteb.curation.training.leaks import read_held_out, training_queries  # lazy: transformers
-
-    out = settings.out
     material = _Material(
         {text.id: text for text in read_texts(settings.queries)},
         {text.id: text for text in read_texts(settings.documents)},
@@ -137,14 +124,17 @@ def assemble(settings: AssembleSettings) -> Counts:
         threshold=settings.threshold,
     )
     trained_on = [query for path in settings.against for query in training_queries(path)]
-    test = _without_leaks(split.test, queries, trained_on, settings.threshold, counts)
+    texts = [queries[query].full for query in split.test]
+    near = {row for row, _, _ in near_duplicates(texts, trained_on, threshold=settings.threshold)}
+    counts["test queries near a training query"] = len(near)
+    test = [query for row, query in enumerate(split.test) if row not in near]
     _check_size(len(test), f"{len(answered)} of {judged} judged queries have a positive", settings, counts)
     leaks = read_held_out(settings.keep_away, settings.threshold).leaks(
         [queries[q].full for q in split.train]
     )
     counts["training queries near another test"] = len(leaks)
     train = {query: answered[query] for row, query in enumerate(split.train) if row not in leaks}
-    triples = _write_triples(out, train, material)
+    triples = _write_training(settings.out / "train", train, material)
     statistics = {
         "clusters of near-duplicate queries": split.clusters,
         "largest cluster": split.largest,
@@ -198,19 +188,6 @@ def _check_size(test: int, available: str, settings: AssembleSettings, counts: M
     )
 
 
-def _without_leaks(
-    test: list[str],
-    queries: Mapping[str, Text],
-    training: Sequence[str],
-    threshold: float,
-    counts: Counter[str],
-) -> list[str]:
-    texts = [queries[query].full for query in test]
-    near = {row for row, _, _ in near_duplicates(texts, training, threshold=threshold)}
-    counts["test queries near a training query"] = len(near)
-    return [query for row, query in enumerate(test) if row not in near]
-
-
 def _lists(chosen: Qrels, counts: Counter[str]) -> dict[str, list[str]]:
     """Return the candidates of each reranking query: sampled positives and negatives in random order."""
     lists = {}
@@ -261,7 +238,7 @@ def _retrieval(
         "characters per document": _range([len(documents[name].full) for name in corpus]),
     }
     counts = {"queries": len(chosen), "corpus": len(corpus), "qrels": sum(sizes)}
-    return _finish(folder, RETRIEVAL, settings, counts, numbers, provenance)
+    return write_edition(settings, RETRIEVAL, counts, numbers, provenance)
 
 
 def _reranking(
@@ -283,54 +260,26 @@ def _reranking(
     relevant = sum(1 for row in qrels.values() for relevance in row.values() if relevance)
     numbers = {"candidates per query": _range([len(names) for names in lists.values()], 1)}
     counts = {"queries": len(lists), "corpus": len(used), "qrels": relevant}
-    return _finish(folder, RERANKING, settings, counts, numbers, provenance)
+    return write_edition(settings, RERANKING, counts, numbers, provenance)
 
 
-def _finish(
-    folder: Path,
-    task: str,
-    settings: AssembleSettings,
-    counts: dict[str, int],
-    statistics: Mapping[str, Any],
-    provenance: Mapping[str, Any],
-) -> Edition:
-    return write_edition(
-        folder,
-        task,
-        name=settings.edition,
-        licence=settings.licence,
-        version=settings.version,
-        counts=counts,
-        statistics=statistics,
-        provenance=provenance,
-        seed=SEED,
-    )
-
-
-def _write_triples(out: Path, train: Qrels, material: _Material) -> int:
-    files: dict[str, list[dict[str, Any]]] = {"triples": [], "pairs": []}
-    documents = material.documents
+def _write_training(folder: Path, train: Qrels, material: _Material) -> int:
+    rows, documents = Rows(), material.documents
     for query, row in train.items():
         negatives = [documents[name].full for name in sorted(row) if not row[name]]
         positives = [documents[name].full for name in sorted(row) if row[name]]
-        content = {"query": material.queries[query].full, "positives": positives}
-        if negatives:
-            files["triples"].append({**content, "negatives": negatives})
-        else:  # a stage with hard negatives refuses rows without any
-            files["pairs"].append(content)
-    material.counts["training queries without a negative"] = len(files["pairs"])
-    for name, rows in files.items():
-        if rows:
-            write_rows(out / "train" / f"{name}.jsonl", rows)
-    return len(files["triples"])
+        rows.add_example({"query": material.queries[query].full, "positives": positives}, negatives)
+    material.counts["training queries without a negative"] = rows.number("pairs")
+    rows.write(folder)
+    return rows.number("triples")
 
 
 def _range(numbers: Sequence[int], digits: int = 0) -> str:
     return f"{min(numbers)} to {max(numbers)}, mean {fmean(numbers):.{digits}f}"
 
 
-def _estimate(settings: AssembleSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    queries = volumes["labels"].queries or volumes["queries"].rows
+def _estimate(settings: AssembleSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    queries = sizes["labels"].queries or sizes["queries"].rows
     test = min(queries, int(settings.test)) if settings.test >= 1 else round(queries * settings.test)
     few = test < _required(settings) and not settings.small
     error = (

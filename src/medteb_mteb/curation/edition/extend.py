@@ -19,8 +19,8 @@ from mar_st.errors import MarError
 from mar_st.files import finished_folder
 from mar_st.options import Argument, FromFile, Settings, Switch
 from medteb_mteb.curation.edition.write import write_provenance
-from medteb_mteb.curation.files import Text
 from medteb_mteb.curation.files.layout import write_rows, write_texts
+from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.judge.judges import Judges
 from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
@@ -31,7 +31,7 @@ from medteb_mteb.editions import (
     MANIFEST_NAME,
     PROVENANCE,
     STATISTICS,
-    find_edition,
+    edition_folder,
     load_edition,
     mappings,
     read_provenance,
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.labels.grades import Label
     from medteb_mteb.editions import Edition
     from medteb_mteb.folders.content import RetrievalData
-
-__all__ = ["ExtendSettings", "as_text", "extend"]
 
 QRELS, LABELS = "qrels/test.tsv", "labels.tsv"
 _SEMANTIC = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
@@ -93,8 +91,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     labels stay, so the new version can also score runs of earlier systems. The exit code is 1 if a judge
     stopped; answers are kept, and the same command continues.
     """
-    named = Path(settings.edition).expanduser()
-    edition, data = _open(named if named.is_dir() else find_edition(settings.edition).path)
+    edition, data = _open(edition_folder(settings.edition))
     out, before = settings.out, read_provenance(edition.path)
     if out.resolve().is_relative_to(edition.path.resolve()):
         raise MarError(f"{out} is part of the edition; give another folder.")

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from mar_st.files import write_json
+from medteb_mteb.curation.step import SEED, StepSettings, TestSize
 from medteb_mteb.editions import PROVENANCE, write_manifest
 
 if TYPE_CHECKING:
@@ -16,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.editions import Edition
-
-__all__ = ["write_edition", "write_provenance"]
 
 _TABLES = [("default", "qrels/test.tsv"), ("corpus", "corpus.jsonl"), ("queries", "queries.jsonl")]
 #: Of each task: its tables for the header of the card, its category at the Hub, and what it holds.
@@ -43,43 +44,49 @@ _TASKS = {
 }
 
 
+class EditionSettings(StepSettings):
+    """Options of a step that writes editions."""
+
+    edition: str = Field(min_length=1, description="Name of the edition.")
+    licence: str = Field(min_length=1, description="Licence of the data, e.g. cc-by-4.0.")
+    version: str = Field("1.0.0", description="Version of the edition.")
+    test: TestSize = Field(
+        0.2,
+        description="Number of test queries, or their share if below 1; the others become training data.",
+    )
+
+
 def write_edition(
-    folder: Path,
+    settings: EditionSettings,
     task: str,
-    *,
-    name: str,
-    licence: str,
-    version: str,
     counts: Mapping[str, int],
     statistics: Mapping[str, Any],
     provenance: Mapping[str, Any],
     **extra: Any,
 ) -> Edition:
-    """Write card, manifest and `provenance.json` of an edition whose data files exist.
+    """Write card, manifest and `provenance.json` of an edition whose data files exist in the step's folder.
 
     Args:
-        folder: Folder of the edition.
-        task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`.
-        name: Name of the edition.
-        licence: Licence of the data.
-        version: Version of the edition.
+        settings: Options of the step.
+        task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`, also the name of its folder.
         counts: Number of records by kind.
         statistics: Numbers for card and manifest.
         provenance: How it was made, see `medteb_mteb.editions`.
         **extra: Further fields of the manifest.
     """
-    sources = list(provenance.get("sources", []))
-    card = _card(task, name, licence, {**counts, **statistics}, sources)
+    folder, sources = settings.out / task, list(provenance.get("sources", []))
+    card = _card(task, settings, {**counts, **statistics}, sources)
     (folder / "README.md").write_bytes(card.encode())
     named = {"sources": sources} if sources else {}
     edition = write_manifest(
         folder,
         task=task,
-        name=name,
-        version=version,
-        licence=licence,
+        name=settings.edition,
+        version=settings.version,
+        licence=settings.licence,
         counts=counts,
         statistics=dict(statistics),
+        seed=SEED,
         **extra,
         **named,
     )
@@ -94,11 +101,11 @@ def write_provenance(folder: Path, provenance: Mapping[str, Any]) -> None:
 
 
 def _card(
-    task: str, edition: str, licence: str, numbers: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]
+    task: str, settings: EditionSettings, numbers: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]
 ) -> str:
     """Return the README.md of an edition: the header for the Hub, what it holds, and its numbers."""
     tables, category, about = _TASKS[task]
-    quoted = json.dumps(licence, ensure_ascii=False)
+    quoted = json.dumps(settings.licence, ensure_ascii=False)
     configs = "\n".join(
         f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {path}"
         for config, path in tables
@@ -110,5 +117,5 @@ def _card(
     listed = "".join(f"- {one['name']}, {one['licence']}\n" for one in sources)
     of_texts = f"\n## Sources of the texts\n\n{listed}" if listed else ""
     rows = "".join(f"| {name} | {value} |\n" for name, value in numbers.items())
-    title = f"# {task}, edition {edition}"
+    title = f"# {task}, edition {settings.edition}"
     return f"{header}\n{title}\n\n{about}\n{of_texts}\n## Statistics\n\n| | |\n|---|---|\n{rows}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
-from mar_st.errors import MarError
 from medteb_mteb.folders.layout import DISPUTED
 
 if TYPE_CHECKING:
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.curation.files.records import Text
-
-__all__ = ["Qrels", "guarded", "write_disputed", "write_qrels", "write_rows", "write_texts"]
 
 #: Query -> document -> relevance.
 Qrels = dict[str, dict[str, int]]
@@ -58,13 +54,8 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def write_qrels(folder: Path, qrels: Qrels) -> None:
-    """Write `qrels/test.tsv` with the positives, and `labels.tsv` that also has the negatives.
-
-    Raises:
-        MarError: An id cannot be written to a TSV file.
-    """
+    """Write `qrels/test.tsv` with the positives, and `labels.tsv` that also has the negatives."""
     pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
-    _check_ids(id_ for query, name, _ in pairs for id_ in (query, name))
     for path, kept in (
         (folder / "qrels" / "test.tsv", [pair for pair in pairs if pair[2]]),
         (folder / "labels.tsv", pairs),
@@ -80,20 +71,7 @@ def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
     Args:
         folder: Folder of the edition.
         disputed: Query -> documents of the edition's corpus.
-
-    Raises:
-        MarError: An id cannot be written to a TSV file.
     """
-    _check_ids(id_ for query, names in disputed.items() for id_ in (query, *names))
     lines = [f"{query}\t{name}" for query, names in disputed.items() for name in names]
     if lines:
         (folder / DISPUTED).write_bytes(("\n".join(["query-id\tcorpus-id", *lines]) + "\n").encode())
-
-
-def _check_ids(ids: Iterable[str]) -> None:
-    for id_ in ids:
-        if re.search("[\t\n\r]", id_):
-            raise MarError(
-                f"The id {id_!r} has a tab or a line break, which end a cell of a TSV file. Give this text "
-                "another id."
-            )

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mar_st.data import Row
 
-__all__ = ["FIELD_KEYS", "read_texts"]
-
 logger = logging.getLogger(__name__)
 
 #: Why an exact copy of a text without an id is dropped.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Dropped", "Text"]
-
 
 @dataclass(frozen=True, slots=True)
 class Text:

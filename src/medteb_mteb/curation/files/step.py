@@ -24,8 +24,6 @@ from medteb_mteb.curation.step import Counts, Input, StepSettings, tokens_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["TEXTS_PER_SHARD", "TextWork", "TextsSettings", "run_step"]
-
 TEXTS_PER_SHARD = 10_000
 
 

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.controls import misgraded
 from medteb_mteb.curation.labels.grades import GRADES
-from medteb_mteb.curation.llm import Members, Rejected, json_values, spoken
+from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_values, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-__all__ = ["Verdict", "letter", "read_answer"]
 
 _REFUSAL = re.compile(
     r"抱歉|对不起|(无法|不能|不便|拒绝)(提供|回答|协助|完成|评|处理|满足)|"

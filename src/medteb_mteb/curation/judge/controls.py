@@ -12,22 +12,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.llm import prompt_text
+from medteb_mteb.curation.llm.client import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-__all__ = [
-    "ALLOWED_GRADES",
-    "CONTROLS",
-    "CONTROL_TEXTS",
-    "ECHO",
-    "ECHOES",
-    "MISGRADED_REASONS",
-    "OFF_TOPIC",
-    "misgraded",
-    "with_controls",
-]
 
 #: Kinds of control passages: one about something else entirely, and one that repeats the query.
 OFF_TOPIC, ECHO = 1, 2

@@ -20,8 +20,6 @@ import hashlib
 import re
 import unicodedata
 
-__all__ = ["defused", "delimiter", "suspicious"]
-
 #: Trigger words, and the pattern of an instruction with one of them. The words are looked for first because
 #: that is fast: a corpus has millions of texts, and nearly all have none of the words.
 _RULES: tuple[tuple[tuple[str, ...], str], ...] = (

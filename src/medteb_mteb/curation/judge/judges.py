@@ -11,13 +11,11 @@ from mar_st.errors import MarError
 from mar_st.options import Settings, read_yaml, validated
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, value
-from medteb_mteb.curation.llm import LLM, settings_digest
+from medteb_mteb.curation.llm.config import LLM, settings_digest
 from medteb_mteb.curation.step import Model, Runtime
 
 if TYPE_CHECKING:
     from mar_st.graded.grader import Grader
-
-__all__ = ["Judge", "Judges", "LearnedJudge", "load_judges"]
 
 
 class Judge(LLM):
@@ -90,7 +88,6 @@ class Judges(Settings):
         judges: The judges, each with a unique name.
         check_positives: Show each judge its positives again, with a query that none of them answers; a
             passage that is again graded as an answer raises its own grade.
-        control_rate: Share of the prompts with several passages that get control passages.
     """
 
     judges: tuple[
@@ -100,7 +97,6 @@ class Judges(Settings):
         ...,
     ] = Field(min_length=1)
     check_positives: bool = True
-    control_rate: float = Field(default=1.0, ge=0, le=1)
 
     @model_validator(mode="before")
     @classmethod

@@ -33,14 +33,14 @@ from medteb_mteb.curation.judge.material import Material
 from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, RequestPlan, Shown
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
-from medteb_mteb.curation.llm import Generation, Job, Journal, Prompt, ask
+from medteb_mteb.curation.llm.generate import Generation, Job, ask
+from medteb_mteb.curation.llm.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from medteb_mteb.curation.judge.judges import Judges
-
-__all__ = ["FAILED_FILE", "JUDGEMENTS_FILE", "PLACES_FILE", "grade_pools"]
+    from medteb_mteb.curation.llm.client import Prompt
 
 JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE = "judgements.jsonl", "failed.jsonl", "places.jsonl"
 #: Pairs that a cross-encoder grades between two writes.
@@ -136,12 +136,7 @@ class _Outcome:
 
 
 def grade_pools(
-    material: Material,
-    judges: Judges,
-    folder: str | Path,
-    journal: str | Path,
-    *,
-    show_progress: bool = True,
+    material: Material, judges: Judges, folder: str | Path, journal: str | Path
 ) -> dict[str, Any]:
     """Have every judge grade every pair of the pools; resume where an earlier run ended.
 
@@ -153,7 +148,6 @@ def grade_pools(
         judges: The judges.
         folder: Folder to write.
         journal: The journal, see `medteb_mteb.curation.llm.journal_path`.
-        show_progress: Show a progress bar.
 
     Returns:
         Numbers of the judging: `pairs`, `complete`, `judges` and `provenance` (lists), `notes`. Only a
@@ -168,21 +162,16 @@ def grade_pools(
     with Journal(journal) as opened:
         grades = Grades(opened)
         kinds = [RequestPlan if isinstance(one, Judge) else Plan for one in judges.judges]
-        plans = [
-            kind(one, material, grades, judges.control_rate)
-            for kind, one in zip(kinds, judges.judges, strict=True)
-        ]
+        plans = [kind(one, material, grades) for kind, one in zip(kinds, judges.judges, strict=True)]
         for plan in plans:
             if isinstance(plan.judge, LearnedJudge):
                 _grade(plan, plan.judge)
-        asked = _ask(
-            [plan for plan in plans if isinstance(plan, RequestPlan)], opened, "judge", show_progress
-        )
+        asked = _ask([plan for plan in plans if isinstance(plan, RequestPlan)], opened, "judge")
         caught: frozenset[bytes] = frozenset()
         if judges.check_positives and not any(one.stopped for one in asked):
             checked = [(one, check) for one in asked if (check := _check_of(one.plan)) is not None]
             for (one, check), again in zip(
-                checked, _ask([check for _, check in checked], opened, "check", show_progress), strict=True
+                checked, _ask([check for _, check in checked], opened, "check"), strict=True
             ):
                 one.checked, one.stopped = check.wanted, again.stopped
             caught = _raised([check for _, check in checked])
@@ -214,12 +203,12 @@ def grade_pools(
     }
 
 
-def _ask(plans: Sequence[RequestPlan], journal: Journal, title: str, show_progress: bool) -> list[_Asked]:
+def _ask(plans: Sequence[RequestPlan], journal: Journal, title: str) -> list[_Asked]:
     """Send the requests of plans, then once more, alone, each passage that got no grade."""
     asked = [_Asked(plan) for plan in plans]
     for name in (title, f"{title} again"):
         open_ones = [one for one in asked if not one.stopped]
-        results = ask([one.job() for one in open_ones], journal, name=name, show_progress=show_progress)
+        results = ask([one.job() for one in open_ones], journal, name=name)
         for one, result in zip(open_ones, results, strict=True):
             one.take(result)
     for one in asked:
@@ -229,10 +218,10 @@ def _ask(plans: Sequence[RequestPlan], journal: Journal, title: str, show_progre
 
 def _grade(plan: Plan, judge: LearnedJudge) -> None:
     """Grade the pairs of a plan by a cross-encoder."""
-    material, pairs = plan.material, []
-    for group in material.groups():
+    pairs: list[tuple[bytes, str, str]] = []
+    for group in plan.material.groups():
         missing, _ = plan.missing(group)
-        pairs += [(k, material.queries[group.query], material.documents[name]) for k, name in missing.items()]
+        pairs += [(key, group.text, group.documents[name]) for key, name in missing.items()]
     grader = judge.grader()
     for start in tqdm(range(0, len(pairs), PAIRS_PER_WRITE), desc=judge.name, disable=None):
         chunk = pairs[start : start + PAIRS_PER_WRITE]
@@ -264,7 +253,7 @@ def _check_of(plan: RequestPlan) -> RequestPlan | None:
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),
     )
-    return RequestPlan(plan.judge, checked, plan.grades, plan.control_rate) if positives else None
+    return RequestPlan(plan.judge, checked, plan.grades) if positives else None
 
 
 def _raised(checks: Iterable[Plan]) -> frozenset[bytes]:

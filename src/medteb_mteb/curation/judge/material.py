@@ -13,22 +13,21 @@ from mar_st.errors import MarError
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.llm import refuse_private
+from medteb_mteb.curation.llm.settings import refuse_private
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from mar_st.data.rows import Row
 
-__all__ = ["Material", "QueryGroup", "read_material", "read_pools"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Documents (ids of distinct texts) to judge for one query text, which may have several ids."""
+    """A query text, which may have several ids, and the distinct documents to judge for it, by id."""
 
     ids: tuple[str, ...]
-    documents: tuple[str, ...]
+    text: str
+    documents: Mapping[str, str]
 
     @property
     def query(self) -> str:
@@ -79,7 +78,8 @@ class Material:
             documents: dict[bytes, str] = {}
             for document in (document for name in names for document in self.pools[name]):
                 documents.setdefault(self.document_digests[document], document)
-            yield QueryGroup(tuple(names), tuple(documents.values()))
+            texts = {document: self.documents[document] for document in documents.values()}
+            yield QueryGroup(tuple(names), self.queries[names[0]], texts)
 
 
 def read_material(

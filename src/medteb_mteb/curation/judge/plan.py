@@ -18,27 +18,16 @@ from medteb_mteb.curation.judge.controls import (
     with_controls,
 )
 from medteb_mteb.curation.judge.prompt import render
-from medteb_mteb.curation.llm import Journal, settings_digest, tokens_of
-from medteb_mteb.curation.step import SEED
+from medteb_mteb.curation.llm.config import settings_digest
+from medteb_mteb.curation.step import SEED, tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
     from medteb_mteb.curation.judge.material import Material, QueryGroup
-    from medteb_mteb.curation.llm import Prompt
-
-__all__ = [
-    "PASSAGE_TOKENS",
-    "PROMPT_TOKENS",
-    "Grade",
-    "Grades",
-    "Plan",
-    "Request",
-    "RequestPlan",
-    "Shown",
-    "cut",
-]
+    from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.llm.journal import Journal
 
 T = TypeVar("T")
 
@@ -151,22 +140,18 @@ class Plan:
         judge: The judge.
         material: Queries, documents and pools to judge.
         grades: The known judgements.
-        control_rate: Share of the prompts with several passages that get control passages.
 
     Attributes:
         wanted: Number of distinct judgements.
         known: Of these, in the journal.
     """
 
-    def __init__(
-        self, judge: Judge | LearnedJudge, material: Material, grades: Grades, control_rate: float = 1.0
-    ) -> None:
+    def __init__(self, judge: Judge | LearnedJudge, material: Material, grades: Grades) -> None:
         self.judge, self.material, self.grades = judge, material, grades
-        self.control_rate = control_rate
         self.settings = settings_digest(judge.description())
         self.wanted = self.known = 0
 
-    def keys(self, query: str, documents: Sequence[str]) -> dict[bytes, str]:
+    def keys(self, query: str, documents: Iterable[str]) -> dict[bytes, str]:
         """Return the documents by the key (16 bytes) of the judgement."""
         head = self.settings + self.material.query_digests[query]
         digests = self.material.document_digests
@@ -202,7 +187,7 @@ class RequestPlan(Plan):
             draw = random.Random(f"{SEED}\0{self.judge.name}\0{digest}")
             draw.shuffle(order)
             for batch in self._cut(group.query, order):
-                yield Request(group.query, batch, 0, len(batch) > 1 and draw.random() < self.control_rate)
+                yield Request(group.query, batch, 0, len(batch) > 1)
 
     def alone(self, query: str, key: bytes, document: str, reason: str = "", attempt: int = 0) -> Request:
         """Return a request for one passage.

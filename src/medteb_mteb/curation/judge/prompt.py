@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.labels.grades import GRADES
-from medteb_mteb.curation.llm import Prompt, object_schema, prompt_text
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = ["answer_tokens", "prompt_version", "render"]
 
 SYSTEM = prompt_text(__file__, "system").strip()
 TEMPLATE = prompt_text(__file__, "user")
@@ -34,8 +32,7 @@ def answer_tokens(passages: int) -> int:
 
 def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its texts."""
-    parts = (SYSTEM, TEMPLATE, PASSAGE_TEMPLATE, KEY_RULE)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return version_of(SYSTEM, TEMPLATE, PASSAGE_TEMPLATE, KEY_RULE)
 
 
 def render(query: str, passages: Sequence[str], *, request: bytes) -> tuple[Prompt, tuple[str, ...]]:

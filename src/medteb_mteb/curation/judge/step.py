@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +14,15 @@ from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
-from medteb_mteb.curation.llm import added, journal_path
+from medteb_mteb.curation.llm.config import added
+from medteb_mteb.curation.llm.journal import journal_path
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.step import Counts, Input, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.step import Estimate, Volume
-
-__all__ = ["JUDGE", "JudgeSettings", "judge"]
+    from medteb_mteb.curation.step import Estimate
 
 
 class JudgeSettings(PrivateSettings):
@@ -54,7 +52,6 @@ def judge(settings: JudgeSettings) -> Counts:
         settings.judges,
         settings.out,
         journal_path(settings.out),
-        show_progress=sys.stderr.isatty(),
     )
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)
     return Counts(
@@ -78,15 +75,15 @@ def _check(settings: JudgeSettings) -> None:
         one.description()
 
 
-def _estimate(settings: JudgeSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: JudgeSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean lengths; judgements in the journal are not subtracted."""
     llms = [one for one in settings.judges.judges if isinstance(one, Judge)]
-    pools = volumes["pools"]
-    return added([_estimate_of(one, volumes) for one in llms], pools.rows, pools.queries)
+    pools = sizes["pools"]
+    return added([_estimate_of(one, sizes) for one in llms], pools.rows, pools.queries)
 
 
-def _estimate_of(judge: Judge, volumes: Mapping[str, Volume]) -> Estimate:
-    queries, documents, pools = (volumes[name] for name in ("queries", "documents", "pools"))
+def _estimate_of(judge: Judge, sizes: Mapping[str, Estimate]) -> Estimate:
+    queries, documents, pools = (sizes[name] for name in ("queries", "documents", "pools"))
     query_tokens = queries.tokens / max(1, queries.rows)
     passage_tokens = documents.tokens / max(1, documents.rows) + PASSAGE_TOKENS
     # Every request may carry two control passages.

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Judgement
 
-__all__ = [
-    "Agreement",
-    "IntervalEstimate",
-    "agreement",
-    "fleiss_kappa",
-    "gwet_ac1",
-    "krippendorff_alpha",
-]
-
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
 Array: TypeAlias = "NDArray[np.float64]"
 Coefficient: TypeAlias = "Callable[[NDArray[np.int64], Array], Array]"

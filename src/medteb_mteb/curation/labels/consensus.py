@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from medteb_mteb.curation.labels.grades import Judgement
-    from medteb_mteb.curation.step import Volume
-
-__all__ = ["CONSENSUS", "ConsensusRule", "ConsensusSettings", "consensus", "label_pairs"]
 
 #: Reasons for which a pair is discarded.
 JUDGES_DISAGREE, JUDGE_MISSING = "judges disagree", "a judge is missing"
@@ -185,9 +182,9 @@ def label_pairs(settings: ConsensusSettings) -> Counts:
     )
 
 
-def _estimate(settings: ConsensusSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: ConsensusSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     del settings
-    judged = volumes["source"]
+    judged = sizes["source"]
     return Estimate(judged.rows, queries=judged.queries)
 
 

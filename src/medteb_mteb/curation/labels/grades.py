@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
     from mar_st.data import Row
 
-__all__ = [
-    "GRADES",
-    "POSITIVE_GRADES",
-    "Judgement",
-    "Judging",
-    "Label",
-    "by_pair",
-    "read_judgements",
-    "read_judging",
-    "read_labels",
-    "value",
-]
-
 #: The published scale, best first: S answers directly and completely, A in part, B same subject with another
 #: intent, C a related subject, D unrelated (MAR paper, Table 21).
 GRADES = ("S", "A", "B", "C", "D")

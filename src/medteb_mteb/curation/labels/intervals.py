@@ -10,8 +10,6 @@ from medteb_mteb.report.intervals import bootstrap_interval
 if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Sample
 
-__all__ = ["exact_interval", "interval", "rounded", "smallest_difference"]
-
 
 def interval(sample: Sample) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval; NaN for too few items or an undefined statistic."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.files import write_json
 from mar_st.options import Argument, Switch
-from medteb_mteb.curation.files import read_texts
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.intervals import exact_interval
@@ -33,10 +33,6 @@ from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from medteb_mteb.curation.step import Volume
-
-__all__ = ["REVIEW", "ReviewSettings", "compare", "review"]
 
 
 #: Minimum number of pairs of each stratum.
@@ -165,8 +161,8 @@ def _counts(votes: np.ndarray) -> np.ndarray:
     return np.stack([len(votes) - positive, positive], axis=1)
 
 
-def _estimate(settings: ReviewSettings, volumes: Mapping[str, Volume]) -> Estimate:
-    return Estimate(min(settings.size, volumes["labels"].rows))
+def _estimate(settings: ReviewSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    return Estimate(min(settings.size, sizes["labels"].rows))
 
 
 REVIEW = Step("review", ReviewSettings, review, "sheet", _estimate, result_file="sheet.csv")

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.labels.grades import Label
 
-__all__ = [
-    "STRATA",
-    "Sheet",
-    "SheetPair",
-    "allocate",
-    "draw",
-    "read_answers",
-    "strata_of",
-    "write_disagreements",
-    "write_sheet",
-]
-
 COLUMNS = ("row", "query", "document", "answer", "comment")
 #: Names of the strata, by label.
 STRATA = ("negative", "positive")

@@ -6,6 +6,7 @@ request: a gateway that honours the key does not charge again for an answer whos
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
-
-__all__ = ["Client", "GiveUp", "Prompt", "object_schema", "prompt_text"]
 
 #: Bytes of a reply that are read; an answer has a few thousand.
 MAX_REPLY = 8 << 20
@@ -86,6 +85,11 @@ class Prompt:
 def prompt_text(module: str, name: str) -> str:
     """Return the file `prompts/NAME.txt` beside a module, given the module's `__file__`."""
     return Path(module).with_name("prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+
+
+def version_of(*parts: str) -> str:
+    """Return the digest (16 hex digits) of the parts of a prompt that are the same for all its texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from medteb_mteb.curation.step import Estimate, Runtime
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["LLM", "added", "load_llm", "settings_digest"]
-
 
 class LLM(Settings):
     """Configuration of one LLM.

@@ -22,8 +22,6 @@ from medteb_mteb.curation.llm.tolerant import Rejected, spoken
 if TYPE_CHECKING:
     from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["Generation", "Job", "answer_key", "ask", "read_answer"]
-
 #: Answers of no use in a row after which an LLM is stopped.
 MAX_UNUSABLE = 20
 
@@ -42,7 +40,7 @@ class Generation(Generic[T]):
         known: Number of prompts whose answer was in the journal.
         bought: Number of answers received in this run, valid or not.
         account: Cost of this LLM in the journal, over all runs.
-        stopped: Why the run ended early; empty if it did not.
+        stopped: Why the run ended early; empty if each prompt has an answer or has failed.
         answered: Models that answered, with dates and numbers of answers, as in `provenance.json`.
     """
 
@@ -55,11 +53,6 @@ class Generation(Generic[T]):
     account: Account = field(default_factory=Account)
     stopped: str = ""
     answered: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def complete(self) -> bool:
-        """Return True if the run did not end early: each prompt has an answer or has failed."""
-        return not self.stopped
 
     def counts(self) -> dict[str, Any]:
         """Return the numbers of a report."""
@@ -219,9 +212,7 @@ def read_answer(prompt: Prompt, answer: Answer, read: Callable[[Prompt, str], T]
         raise Rejected(answer.ending or error.reason) from None
 
 
-def ask(
-    jobs: Sequence[Job[T]], journal: Journal, *, name: str, show_progress: bool = True
-) -> list[Generation[T]]:
+def ask(jobs: Sequence[Job[T]], journal: Journal, *, name: str) -> list[Generation[T]]:
     """Have several LLMs answer prompts side by side; an answer that was paid for is never bought again.
 
     An answer is stored in the journal unchanged, under the digest of (settings of the LLM, version, system,
@@ -233,7 +224,6 @@ def ask(
         jobs: The LLMs with their prompts.
         journal: The journal.
         name: Label of the progress bar.
-        show_progress: Show a progress bar.
 
     Raises:
         MarError: A key or the openai package is missing, or an answer cannot be stored.
@@ -241,9 +231,7 @@ def ask(
     """
     total = sum(job.count or 0 for job in jobs)
     with ExitStack() as stack:
-        bar = stack.enter_context(
-            tqdm(total=total or None, desc=name, unit="answers", disable=not show_progress)
-        )
+        bar = stack.enter_context(tqdm(total=total or None, desc=name, unit="answers", disable=None))
         pools = [stack.enter_context(ThreadPoolExecutor(job.llm.concurrency)) for job in jobs]
         workers = [_Worker(job, journal, threads, bar) for job, threads in zip(jobs, pools, strict=True)]
         with _interruptible(workers) as interrupted:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["ENDINGS", "Account", "Answer", "Journal", "journal_path"]
-
 VARIABLE = "MEDTEB_ANSWERS"
 #: Endings of answers that were received: as usual, cut off, or a refusal. Any other ending is the reason why
 #: there is no answer, such as `filtered`; the text is then the endpoint's message.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +17,6 @@ from medteb_mteb.curation.step import Estimate, Runtime, StepSettings
 if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.llm.client import Prompt
-
-__all__ = ["PrivateSettings", "WriterSettings", "check_key", "refuse_private"]
 
 
 def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
@@ -63,8 +60,8 @@ class WriterSettings(StepSettings):
         asked = list(prompts)
         job = Job(self.llm, asked, version, read, count=len(asked))
         with Journal(journal_path(self.out)) as journal:
-            generation = ask([job], journal, name=name, show_progress=sys.stderr.isatty())[0]
-        if generation.complete and generation.failed and not generation.answers:
+            generation = ask([job], journal, name=name)[0]
+        if not generation.stopped and generation.failed and not generation.answers:
             reasons = ", ".join(f"{reason} {n:,}" for reason, n in generation.counts()["failed"].items())
             generation.stopped = (
                 f"the LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}). "

@@ -10,8 +10,6 @@ from typing import Any
 
 from mar_st.errors import MarError
 
-__all__ = ["Members", "Rejected", "json_object", "json_values", "spoken"]
-
 #: Ends of a model's thoughts: DeepSeek, Qwen, GLM, Seed and most others; Kimi; Mistral; Cohere; Gemma.
 _THOUGHT_ENDS = re.compile(
     r"</(?:seed:)?(?:think|thinking|thoughts?|reasoning)>|◁/think▷|\[/THINK\]|<\|END_THINKING\|>|<channel\|>",

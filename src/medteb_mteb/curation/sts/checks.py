@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.texts.terms import Terms
 
-__all__ = ["check", "is_question"]
-
 #: Marks of a question without a question mark. Words that also occur in statements are left out where the
 #: statement is the likelier reading: 没什么, 不怎么.
 _ASKING = re.compile(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from mar_st.text.values import as_text
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object, object_schema, prompt_text, tokens_of
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
+from medteb_mteb.curation.step import tokens_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
-
-__all__ = ["POSITIVE", "REWRITE_KINDS", "bounds", "prompt_version", "read_rewrites", "render"]
 
 #: Rewrites of each query: one question that asks the same, and a hard and an easy one that do not.
 REWRITE_KINDS = ("positive", "negative-1", "negative-2")
@@ -30,8 +30,7 @@ SCHEMA = object_schema({kind: {"type": "string"} for kind in REWRITE_KINDS})
 
 def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its input."""
-    parts = (SYSTEM, TEMPLATE, json.dumps(SCHEMA, sort_keys=True))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return version_of(SYSTEM, TEMPLATE, json.dumps(SCHEMA, sort_keys=True))
 
 
 def bounds(query: str) -> tuple[int, int]:

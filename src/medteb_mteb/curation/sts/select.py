@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.texts.terms import TermMatch
 
-__all__ = [
-    "Dictionary",
-    "DictionaryEntry",
-    "Selection",
-    "SwappedQuery",
-    "read_dictionary",
-    "says_little",
-    "select",
-]
-
 #: Letters that a question has besides its term.
 MIN_LETTERS = 2
 

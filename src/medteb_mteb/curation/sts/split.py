@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.training.leaks import HeldOut
 
-__all__ = ["QuerySplit", "split_by_entry"]
-
 
 @dataclass(frozen=True)
 class QuerySplit:

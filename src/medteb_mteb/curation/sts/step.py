@@ -12,14 +12,13 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
-from medteb_mteb.curation.edition.write import write_edition
+from medteb_mteb.curation.edition.write import EditionSettings, write_edition
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.lineage import provenance_of
-from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, TestSize, Volume
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key, refuse_private
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import (
@@ -32,26 +31,21 @@ from medteb_mteb.curation.sts.select import (
 )
 from medteb_mteb.curation.sts.split import QuerySplit, split_by_entry
 from medteb_mteb.curation.training.leaks import training_queries
-from medteb_mteb.curation.training.rows import AgainstSettings
+from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["STS", "TASK", "StsSettings", "draw", "sts"]
-
 TASK = "MedTEBSTS"
 
 
-class StsSettings(WriterSettings, PrivateSettings, AgainstSettings):
+class StsSettings(WriterSettings, PrivateSettings, AgainstSettings, EditionSettings):
     """Options of `medteb sts`."""
 
     dictionary: Annotated[Path, Argument(), Input("file")] = Field(
         description="Dictionary of synonyms: rows with origin and replace."
     )
     queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
-    edition: str = Field(min_length=1, description="Name of the edition.")
-    licence: str = Field(min_length=1, description="Licence of the data.")
-    test: TestSize = Field(0.2, description="Number of test queries, or their share if below 1.")
     per_entry: int | None = Field(None, ge=1, description="Maximum number of queries of a dictionary entry.")
     training: Annotated[tuple[Path, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
         (), description="Training data of models; the test has no near-duplicates of their queries."
@@ -101,7 +95,7 @@ def sts(settings: StsSettings) -> Counts:
         **generation.counts(),
     }
     provenance = settings.provenance(prompt_version(), generation)
-    if not generation.complete:
+    if generation.stopped:
         return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
     usable = {row.candidate.query.id: row for row in rows if row.good}
     sides = _split(
@@ -163,25 +157,16 @@ def _split(
 def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> int:
     """Write `sts.jsonl`, all good rewrites of each training query, and return its number of rows.
 
-    A query without a negative goes to `sts-pairs.jsonl`, since a stage with hard negatives refuses rows
-    without any; one without a positive is left out.
+    A query without a negative goes to `sts-pairs.jsonl`; one without a positive is left out.
     """
-    triples: list[dict[str, Any]] = []
-    pairs: list[dict[str, Any]] = []
+    files = Rows()
     for row in rows:
         good = row.good
-        positive = good.pop(POSITIVE, None)
-        if positive is None:
-            continue
-        content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
-        if good:
-            triples.append({**content, "negatives": list(good.values())})
-        else:
-            pairs.append(content)
-    for name, contents in (("sts.jsonl", triples), ("sts-pairs.jsonl", pairs)):
-        if contents:
-            write_rows(folder / name, contents)
-    return len(triples)
+        if positive := good.pop(POSITIVE, ""):
+            example = {"query": row.candidate.query.full, "positives": [positive]}
+            files.add_example(example, list(good.values()), ("sts", "sts-pairs"))
+    files.write(folder)
+    return files.number("sts")
 
 
 def _write_edition(
@@ -199,7 +184,6 @@ def _write_edition(
             f"Of {len(drawn)} test pairs {kinds[POSITIVE]} are positives, so no correlation exists. Give "
             "more queries, raise test, or check the dropped pairs."
         )
-    folder = settings.out / TASK
     pairs = [
         {
             "sentence1": rows[name].candidate.query.full,
@@ -208,20 +192,11 @@ def _write_edition(
         }
         for name, kind in drawn.items()
     ]
-    counts = {"test": write_rows(folder / "test.jsonl", pairs)}
+    counts = {"test": write_rows(settings.out / TASK / "test.jsonl", pairs)}
     numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
-    write_edition(
-        folder,
-        TASK,
-        name=settings.edition,
-        licence=settings.licence,
-        version="1.0.0",
-        counts=counts,
-        statistics=numbers,
-        provenance={**provenance_of([settings.queries]), **provenance},
-        main_score="cosine_pearson",  # also where the folder is scored as a task of its own
-        seed=SEED,
-    )
+    made = {**provenance_of([settings.queries]), **provenance}
+    # The main score counts also where the folder is scored as a task of its own.
+    write_edition(settings, TASK, counts, numbers, made, main_score="cosine_pearson")
     return drawn
 
 
@@ -240,9 +215,9 @@ def _write_log(out: Path, rows: Sequence[_Rewritten], sides: QuerySplit, drawn: 
     write_rows(out / "rewrites.jsonl", contents)
 
 
-def _estimate(settings: StsSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: StsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if every query had a term."""
-    queries = volumes["queries"]
+    queries = sizes["queries"]
     query = "字" * (queries.tokens // max(1, queries.rows) + 1)
     like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
     return settings.estimate(render(like), queries.rows, queries.rows)

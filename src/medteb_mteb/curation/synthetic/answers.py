@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.text.values import writable
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "PAIR_KEYS",
-    "Example",
-    "read_example",
-    "strings_of",
-    "tidied",
-]
+    from medteb_mteb.curation.llm.client import Prompt
 
 #: Keys of an example, as published by BMRetriever: query, a document that answers it, one that does not.
 PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
@@ -28,8 +21,7 @@ _NUMBER = re.compile(r"^\s*(?:[-*•]\s+|[(（]?\d{1,2}(?:[、)）]|[.．:：](?
 _QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """A synthetic query with a document that answers it and a hard negative."""
 
     query: str

@@ -9,7 +9,7 @@ from mar_st.text.texts import normalise
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.synthetic.forms import FORMS, form_problem, size, written_in
-from medteb_mteb.curation.synthetic.grid import length_of
+from medteb_mteb.curation.synthetic.grid import LENGTHS
 from medteb_mteb.curation.synthetic.task_prompts import EXAMPLE_TASKS
 from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.answers import Example
     from medteb_mteb.curation.synthetic.forms import Language
     from medteb_mteb.curation.synthetic.grid import Constraints
-
-__all__ = ["ExampleCheck", "QueryCheck", "TaskCheck"]
 
 #: Minimum Jaccard similarity of character 2-grams at which two short texts count as nearly the same. In a
 #: sentence of 20 characters, another disease gives about .6, and an added or removed particle .9.
@@ -214,9 +212,8 @@ class ExampleCheck:
         problem = text_problem(query, self._language)
         if problem:
             return problem
-        wanted = length_of(constraints.query_length, self._language)
-        length = size(query, self._language)
-        if not wanted.least / _QUERY_SLACK <= length <= wanted.most * _QUERY_SLACK:
+        least, most = LENGTHS[self._language][constraints.query_length]
+        if not least / _QUERY_SLACK <= size(query, self._language) <= most * _QUERY_SLACK:
             return "query-length"
         return "query-is-task" if normalise(query) == self._task else ""
 
@@ -225,9 +222,8 @@ class ExampleCheck:
             return "language"
         if suspicious(document):
             return "instruction"
-        wanted = length_of(constraints.num_words, self._language)
-        length = size(document, self._language)
-        fits = wanted.least / _DOCUMENT_SLACK <= length <= wanted.most * _DOCUMENT_SLACK
+        least, most = LENGTHS[self._language][constraints.num_words]
+        fits = least / _DOCUMENT_SLACK <= size(document, self._language) <= most * _DOCUMENT_SLACK
         return "" if fits else f"{kind}-length"
 
     def _together(self, example: Example) -> str:

@@ -10,18 +10,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "FORMS",
-    "LANGUAGES",
-    "SHARES",
-    "Form",
-    "Language",
-    "draw_forms",
-    "form_problem",
-    "size",
-    "written_in",
-]
-
 Language = Literal["zh", "en"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 

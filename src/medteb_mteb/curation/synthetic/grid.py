@@ -1,16 +1,14 @@
 """The constraints of a synthetic example (BMRetriever, prompt of the pairs), and their draw.
 
 The paper requests English texts and counts words. For Chinese, the same grid counts characters, 1.6 per
-English word: 5, 10, 50, 100, 200, 300 and 400 words are 8, 16, 80, 160, 320, 480 and 640 characters. That
-choice is ours; nothing is published for Chinese.
+English word. That choice is ours; nothing is published for Chinese.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from medteb_mteb.curation.step import SEED
 
@@ -19,11 +17,8 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.synthetic.forms import Language
 
-__all__ = ["GRID", "Constraints", "Length", "described", "draw", "length_of"]
 
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(NamedTuple):
     """A cell of the grid, with the names of the paper."""
 
     query_type: str
@@ -31,18 +26,6 @@ class Constraints:
     clarity: str
     num_words: str
     difficulty: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the constraints as stored in a row."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """Requested length: from `least` to `most` characters (Chinese) or words (English)."""
-
-    least: int
-    most: int
 
 
 #: The published values.
@@ -72,18 +55,29 @@ _CHINESE: dict[str, str] = {
     "college": "大学",
     "PhD": "博士",
 }
-#: Lengths in words. The longest length of a query has no published upper limit; the 40 is ours.
-_WORDS: dict[str, Length] = {
-    "less than 5 words": Length(1, 4),
-    "5-10 words": Length(5, 10),
-    "at least 10 words": Length(10, 40),
-    "50 words": Length(50, 50),
-    "50-100 words": Length(50, 100),
-    "200 words": Length(200, 200),
-    "300 words": Length(300, 300),
-    "400 words": Length(400, 400),
+#: Least and most words, and characters in Chinese. The longest query has no published limit; the 40 is ours.
+LENGTHS: Mapping[Language, Mapping[str, tuple[int, int]]] = {
+    "en": {
+        "less than 5 words": (1, 4),
+        "5-10 words": (5, 10),
+        "at least 10 words": (10, 40),
+        "50 words": (50, 50),
+        "50-100 words": (50, 100),
+        "200 words": (200, 200),
+        "300 words": (300, 300),
+        "400 words": (400, 400),
+    },
+    "zh": {
+        "less than 5 words": (1, 7),
+        "5-10 words": (8, 16),
+        "at least 10 words": (16, 64),
+        "50 words": (80, 80),
+        "50-100 words": (80, 160),
+        "200 words": (320, 320),
+        "300 words": (480, 480),
+        "400 words": (640, 640),
+    },
 }
-CHARACTERS_PER_WORD = 1.6
 
 _CELLS = tuple(Constraints(*cell) for cell in itertools.product(*GRID.values()))
 
@@ -107,19 +101,5 @@ def draw(task: str, number: int) -> list[tuple[Constraints, str]]:
 
 def described(constraints: Constraints, language: Language) -> Mapping[str, str]:
     """Return the constraints in the words of a prompt, by their names."""
-    values = constraints.to_json()
+    values = constraints._asdict()
     return {name: _CHINESE[value] for name, value in values.items()} if language == "zh" else values
-
-
-def length_of(value: str, language: Language) -> Length:
-    """Convert a published length to the unit of the language."""
-    words = _WORDS[value]
-    if language == "en":
-        return words
-    # "Less than 8 characters" ends below 8, as "less than 5 words" ends below 5.
-    most = words.most + 1 if value.startswith("less than") else words.most
-    scaled = round(most * CHARACTERS_PER_WORD)
-    return Length(
-        round(words.least * CHARACTERS_PER_WORD) if words.least > 1 else 1,
-        scaled - 1 if value.startswith("less than") else scaled,
-    )

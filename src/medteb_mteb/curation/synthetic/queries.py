@@ -10,12 +10,10 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
-from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key, refuse_private
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
 from medteb_mteb.curation.synthetic.forms import FORMS, LANGUAGES, Language, draw_forms
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.llm import Prompt
-
-__all__ = ["SYNTHESIZE_QUERIES", "QuerySettings", "synthesize_queries"]
-
+    from medteb_mteb.curation.llm.client import Prompt
 
 #: Characters, without blanks, that a document has at least, and characters of it in a prompt at most.
 SHORTEST, LONGEST = 20, 4000
@@ -58,8 +53,7 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
     version = query_version(settings.language)
     prompts = [_prompt(document, settings) for document in chosen]
     generation = settings.ask(prompts, version, strings_of(QUERIES_KEY), "queries")
-    notes = []
-    if generation.complete:
+    if not generation.stopped:
         for document in chosen:
             if document.id in generation.answers:
                 _take(document, generation.answers[document.id], settings, rows)
@@ -67,11 +61,12 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
                 rows.add("failed", {"document-id": document.id, "reason": generation.failed[document.id]})
         rows.drop_leaks("pairs", settings.held_out())
         rows.write(settings.out, "pairs", "dropped")
-        notes = _notes(chosen, rows)
+    suspects = sum(suspicious(document.full[:LONGEST]) for document in chosen)
+    note = f"{suspects} documents look as if they wanted to instruct an LLM; each was alone in its prompt."
     return Counts(
         rows.number("pairs"),
         details={"documents": len(chosen), **rows.details(), **generation.counts()},
-        notes=tuple(notes),
+        notes=(note,) * bool(suspects),
         stopped=generation.stopped,
         provenance=settings.provenance(version, generation),
     )
@@ -131,28 +126,9 @@ def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: 
         rows.add("pairs", {**row, "positive": document.full, "source": "synthetic-queries"})
 
 
-def _notes(chosen: Sequence[Text], rows: Rows) -> list[str]:
-    by_query: dict[str, set[str]] = {}
-    for row in rows.files.get("pairs", ()):
-        by_query.setdefault(normalise(row["query"]), set()).add(row["document-id"])
-    shared = sum(len(documents) for documents in by_query.values() if len(documents) > 1)
-    suspects = sum(suspicious(document.full[:LONGEST]) for document in chosen)
-    notes = []
-    if suspects:
-        notes.append(
-            f"{suspects} documents look as if they wanted to instruct an LLM; each was alone in its prompt."
-        )
-    if shared:
-        notes.append(
-            f"{shared} queries were written for more than one document; 'medteb round-trip' drops those that "
-            "do not retrieve their document."
-        )
-    return notes
-
-
-def _estimate(settings: QuerySettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: QuerySettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if every document were sent."""
-    documents = volumes["documents"]
+    documents = sizes["documents"]
     number = min(documents.rows, settings.sample or documents.rows)
     text = "字" * min(LONGEST, documents.tokens // max(1, documents.rows) + 1)
     forms = tuple(FORMS)[:1] * settings.per_document

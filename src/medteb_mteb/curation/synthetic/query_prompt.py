@@ -10,15 +10,13 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, object_schema, prompt_text
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
 from medteb_mteb.curation.synthetic.forms import FORMS, LANGUAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from medteb_mteb.curation.synthetic.forms import Language
-
-__all__ = ["QUERIES_KEY", "query_prompt", "query_version"]
 
 #: Key of the answer's list.
 QUERIES_KEY = "queries"
@@ -34,15 +32,8 @@ _TOKENS_PER_QUERY = 100
 def query_version(language: Language) -> str:
     """Return the digest (16 hex digits) of the prompt without its document and choice of forms."""
     forms = [FORMS[name].described[language] for name in sorted(FORMS)]
-    parts = (
-        _SYSTEM[language],
-        _TEMPLATE[language],
-        _LINE[language],
-        _PLACEHOLDER[language],
-        QUERIES_KEY,
-        *forms,
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    texts = (one[language] for one in (_SYSTEM, _TEMPLATE, _LINE, _PLACEHOLDER))
+    return version_of(*texts, QUERIES_KEY, *forms)
 
 
 def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) -> Prompt:

@@ -14,24 +14,14 @@ import random
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, object_schema, prompt_text
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
 from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.synthetic.answers import PAIR_KEYS
 from medteb_mteb.curation.synthetic.forms import LANGUAGES
-from medteb_mteb.curation.synthetic.grid import Constraints, described, length_of
+from medteb_mteb.curation.synthetic.grid import LENGTHS, Constraints, described
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.forms import Language
-
-__all__ = [
-    "EXAMPLE_TASKS",
-    "TASKS_KEY",
-    "TASKS_PER_CALL",
-    "brainstorm_prompt",
-    "brainstorm_version",
-    "example_prompt",
-    "example_version",
-]
 
 #: Key of the list of tasks.
 TASKS_KEY = "tasks"
@@ -61,12 +51,12 @@ _TOKENS_PER_TASK = 40
 
 def brainstorm_version(language: Language) -> str:
     """Return the digest (16 hex digits) of a brainstorm prompt without its number and fields."""
-    return _digest(*_BRAINSTORM[language], TASKS_KEY, *EXAMPLE_TASKS[language], *_FIELDS[language])
+    return version_of(*_BRAINSTORM[language], TASKS_KEY, *EXAMPLE_TASKS[language], *_FIELDS[language])
 
 
 def example_version(language: Language) -> str:
     """Return the digest (16 hex digits) of an example's prompt without its task and constraints."""
-    return _digest(*_EXAMPLE[language], *PAIR_KEYS)
+    return version_of(*_EXAMPLE[language], *PAIR_KEYS)
 
 
 def brainstorm_prompt(call: int, language: Language) -> Prompt:
@@ -116,12 +106,8 @@ def example_prompt(
         negative=negative,
         **described(constraints, language),
     )
-    units = 2 * length_of(constraints.num_words, language).most
-    units += length_of(constraints.query_length, language).most
+    lengths = LENGTHS[language]
+    units = 2 * lengths[constraints.num_words][1] + lengths[constraints.query_length][1]
     tokens = _OVERHEAD_TOKENS + round(units * _TOKENS_PER_UNIT[language])
     schema = object_schema({name: {"type": "string"} for name in PAIR_KEYS})
     return Prompt(key, system, text, schema, tokens, variant=variant)
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
-from medteb_mteb.curation.llm import added
+from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.settings import WriterSettings, check_key
 from medteb_mteb.curation.step import Counts, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
@@ -30,12 +30,11 @@ from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from medteb_mteb.curation.llm import Generation, Prompt
-    from medteb_mteb.curation.step import Estimate, Volume
+    from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.llm.generate import Generation
+    from medteb_mteb.curation.step import Estimate
     from medteb_mteb.curation.synthetic.answers import Example
     from medteb_mteb.curation.synthetic.grid import Constraints
-
-__all__ = ["SYNTHESIZE_TASKS", "TaskSettings", "synthesize_tasks"]
 
 
 class TaskSettings(WriterSettings, AgainstSettings):
@@ -65,7 +64,7 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
     version = example_version(settings.language)
     drawn = list(_examples(tasks, settings))
     generation = settings.ask([prompt for _, _, prompt in drawn], version, read_example, "examples")
-    if generation.complete:
+    if not generation.stopped:
         _take(tasks, drawn, generation, settings, rows)
         rows.write(settings.out, "triples", "dropped")
     note = (
@@ -133,13 +132,12 @@ def _take(
     """Check the examples and add them to `rows`."""
     checks = [ExampleCheck(task, settings.language) for task in tasks]
     for number, constraints, prompt in drawn:
-        row: dict[str, Any] = {"instruction": tasks[number], "constraints": constraints.to_json()}
+        row: dict[str, Any] = {"instruction": tasks[number], "constraints": constraints._asdict()}
         example = generation.answers.get(prompt.key)
         if example is None:
             rows.add("failed", {**row, "reason": generation.failed[prompt.key]})
             continue
-        texts = {"query": example.query, "positive": example.positive, "negative": example.negative}
-        row = {**texts, **row, "source": "synthetic-tasks"}
+        row = {**example._asdict(), **row, "source": "synthetic-tasks"}
         reason, detail = checks[number](example, constraints)
         if reason:
             rows.drop(row, reason, detail)
@@ -148,9 +146,9 @@ def _take(
     rows.drop_leaks("triples", settings.held_out())
 
 
-def _estimate(settings: TaskSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: TaskSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests: a round of brainstorms, and every example."""
-    del volumes
+    del sizes
     calls, rows = math.ceil(settings.tasks / TASKS_PER_CALL), settings.tasks * settings.pairs_per_task
     asked = settings.estimate(brainstorm_prompt(0, settings.language), calls, 0)
     _, _, like = next(_examples(EXAMPLE_TASKS[settings.language], settings))

@@ -13,14 +13,12 @@ from pydantic import Field
 
 from mar_st.files import load_package
 from mar_st.text.texts import normalise
-from medteb_mteb.curation.files import TextsSettings, run_step
 from medteb_mteb.curation.files.records import Dropped, Text
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 from medteb_mteb.curation.step import Counts, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = ["DEDUP", "DOCUMENT_SIMILARITY", "REASON", "NearDuplicates", "bands", "jaccard", "shingles"]
 
 REASON = "near-duplicate"
 DOCUMENT_SIMILARITY = 0.8

@@ -1,4 +1,4 @@
-"""Test and training queries that share no near-duplicate, and leaks of training sets into a test."""
+"""Near-duplicate queries, their clusters, and a split into test and training that shares none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from mar_st.text.texts import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-__all__ = ["QUERY_SIMILARITY", "Split", "clusters", "near_duplicates", "overlap", "split_queries"]
 
 #: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: queries
 #: that differ by a particle do (.67), the same sentence with another disease does not (.38).
@@ -60,56 +58,19 @@ def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> li
     Returns:
         Rows of each cluster, ascending; clusters are in the order of their first rows.
     """
-    parent = list(range(len(texts)))
+    from scipy.sparse import coo_array  # lazy: scipy
+    from scipy.sparse.csgraph import connected_components  # lazy: scipy
 
-    def root(row: int) -> int:
-        while parent[row] != row:
-            parent[row] = parent[parent[row]]
-            row = parent[row]
-        return row
-
-    for first, second, _ in near_duplicates(texts, threshold=threshold):
-        low, high = sorted((root(first), root(second)))
-        parent[high] = low
-    by_root: dict[int, list[int]] = {}
-    for row in range(len(texts)):
-        by_root.setdefault(root(row), []).append(row)
-    return list(by_root.values())
-
-
-def overlap(
-    queries: Sequence[str],
-    documents: Sequence[str],
-    training: Sequence[str],
-    threshold: float = QUERY_SIMILARITY,
-) -> dict[str, Any]:
-    """Return the overlap of a test with the texts of a training set.
-
-    Args:
-        queries: Queries of the test.
-        documents: Relevant documents of the test.
-        training: All texts of the training set.
-        threshold: Minimum similarity of near-duplicates.
-
-    Returns:
-        Numbers of `queries`, of those `equal` to a training text after normalisation, of those with a `near`
-        duplicate (equal ones included), of `documents`, and of `equal_documents`; `examples`: at most ten
-        pairs of a query and its nearest training text.
-    """
-    texts = list(dict.fromkeys(training))
-    known = {normalise(text) for text in texts}
-    nearest: dict[int, tuple[float, int]] = {}
-    for row, other, similarity in near_duplicates(queries, texts, threshold=threshold):
-        nearest[row] = max(nearest.get(row, (0.0, 0)), (similarity, other), key=lambda one: one[0])
-    pairs = sorted((-similarity, row, other) for row, (similarity, other) in nearest.items())
-    return {
-        "queries": len(queries),
-        "equal": sum(normalise(text) in known for text in queries),
-        "near": len(nearest),
-        "documents": len(documents),
-        "equal_documents": sum(normalise(text) in known for text in documents),
-        "examples": [(queries[row], texts[other]) for _, row, other in pairs[:10]],
-    }
+    if not texts:
+        return []
+    pairs = [(first, second) for first, second, _ in near_duplicates(texts, threshold=threshold)]
+    rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(pairs)), (rows, columns)), (len(texts), len(texts)))
+    _, labels = connected_components(graph, directed=False)
+    groups: dict[int, list[int]] = {}
+    for row, label in enumerate(labels.tolist()):
+        groups.setdefault(label, []).append(row)
+    return list(groups.values())
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["TermMatch", "Terms", "fold", "joined"]
-
 
 class _Fold(dict[int, int]):
     """Folded characters by character; filled as they come."""

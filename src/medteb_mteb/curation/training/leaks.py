@@ -16,8 +16,6 @@ from medteb_mteb.folders.content import read_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
-
 #: Texts that are compared with a test at once.
 _TEXTS_PER_PORTION = 20_000
 #: Training sets of a folder.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.step import Volume
-
-__all__ = ["PAIRS", "PairsSettings", "alignment_sets"]
 
 #: Names that the `texts` form of a recipe's data looks for in a folder.
 FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
@@ -89,11 +86,11 @@ def _rows(
         reports.append({"role": role, "source": source.name, **counts})
 
 
-def _estimate(settings: PairsSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: PairsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Assume that every text is kept."""
     del settings
-    given = list(volumes.values())
-    return Estimate(sum(volume.rows for volume in given), sum(volume.tokens for volume in given))
+    given = list(sizes.values())
+    return Estimate(sum(size.rows for size in given), sum(size.tokens for size in given))
 
 
 PAIRS = Step("pairs", PairsSettings, alignment_sets, "alignment", estimate=_estimate, trains=True)

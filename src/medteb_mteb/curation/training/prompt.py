@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object, object_schema, prompt_text, tokens_of
+from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
+from medteb_mteb.curation.step import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = ["DOCUMENT_TOKENS", "PROMPT_TOKENS", "Lists", "prompt_version", "read_lists", "render"]
 
 #: Keys of the answer, as published.
 POSITIVE_CLASS, NEGATIVE_CLASS = "positive_document", "negative_document"
@@ -36,21 +35,6 @@ TOKENS_PER_ID = 6
 TOKENS_AROUND = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """An answer's lists of the documents of a prompt, by their numbers from 0.
-
-    Attributes:
-        positive: Documents that answer the query.
-        negative: Documents that do not.
-        missing: Documents in neither list.
-    """
-
-    positive: frozenset[int]
-    negative: frozenset[int]
-    missing: frozenset[int]
-
-
 def _ids(count: int) -> tuple[str, ...]:
     """Return the ids of the documents of a prompt, as published: `doc-1`, `doc-2`, ..."""
     return tuple(f"doc-{number}" for number in range(1, count + 1))
@@ -58,8 +42,7 @@ def _ids(count: int) -> tuple[str, ...]:
 
 def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its texts, and of the answer's form."""
-    parts = (SYSTEM, TEMPLATE, DOCUMENT_TEMPLATE, json.dumps(_schema(_ids(1)), sort_keys=True))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return version_of(SYSTEM, TEMPLATE, DOCUMENT_TEMPLATE, json.dumps(_schema(_ids(1)), sort_keys=True))
 
 
 def _schema(ids: Sequence[str]) -> dict[str, Any]:
@@ -92,11 +75,11 @@ def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
     return Prompt(key, SYSTEM, user, _schema(ids), TOKENS_AROUND + TOKENS_PER_ID * len(ids))
 
 
-def read_lists(content: str, count: int, control: int | None = None) -> Lists:
-    """Return the lists of an answer, without the control document.
+def read_lists(content: str, count: int, control: int | None = None) -> dict[int, int]:
+    """Return 1 or 0 for the documents of a prompt, by number from 0: whether they answer the query.
 
-    An id that is repeated in a list counts once. An answer with a document that was not asked for, or with
-    one in both lists, is rejected as a whole.
+    Documents in neither list, and the control document, are left out. An id that is repeated in a list counts
+    once. An answer with a document that was not asked for, or with one in both lists, is rejected as a whole.
 
     Args:
         content: Answer of the LLM.
@@ -114,11 +97,10 @@ def read_lists(content: str, count: int, control: int | None = None) -> Lists:
         raise Rejected("both")
     if control in positive:
         raise Rejected("control")
-    aside = {control} if control is not None else set()
-    if not (positive | negative) - aside:
+    labels = dict.fromkeys(positive, 1) | dict.fromkeys(negative - {control}, 0)
+    if not labels:
         raise Rejected("nothing")
-    missing = frozenset(range(count)) - positive - negative
-    return Lists(positive - aside, negative - aside, missing - aside)
+    return labels
 
 
 def _numbers(answer: dict[str, Any], key: str, ids: Sequence[str]) -> frozenset[int]:

@@ -18,8 +18,6 @@ from medteb_mteb.curation.pooling import RetrieverSettings, open_retriever
 from medteb_mteb.curation.step import SEED, Counts, Input, Model, Step
 from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
-__all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
-
 #: Depth of the search, for negatives and reported ranks, as published.
 TOP = 100
 
@@ -75,9 +73,8 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     for one in found:
         if one.query not in tested:
             row: dict[str, Any] = {"query": one.query, "positives": one.positives}
-            row |= {"negatives": one.negatives} if one.negatives else {}
             row |= {name: value for name in ("instruction", "source") if (value := getattr(one, name))}
-            rows.add("triples" if one.negatives else "pairs", row)
+            rows.add_example(row, one.negatives)
     rows.write(settings.out, "triples" if settings.negatives else "pairs", "dropped")
     details = {"rows read": len(triples), "documents": len(miner.corpus), **rows.details()}
     return Counts(rows.number("triples", "pairs"), details=details)

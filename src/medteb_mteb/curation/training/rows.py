@@ -13,9 +13,7 @@ from medteb_mteb.curation.step import Input, StepSettings
 from medteb_mteb.curation.training.leaks import HeldOut, read_held_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["TEST_QUERY", "AgainstSettings", "Rows"]
+    from collections.abc import Mapping, Sequence
 
 #: Why a row is dropped: its query is a near-duplicate of one that models are tested on.
 TEST_QUERY = "test-query"
@@ -44,6 +42,16 @@ class Rows:
     def add(self, name: str, row: dict[str, Any]) -> None:
         """Add a row to `NAME.jsonl`."""
         self.files.setdefault(name, []).append(row)
+
+    def add_example(
+        self, row: Mapping[str, Any], negatives: Sequence[str], files: tuple[str, str] = ("triples", "pairs")
+    ) -> None:
+        """Add a row of query and positives to the first of two files, or without negatives to the second.
+
+        A stage with hard negatives refuses rows without any.
+        """
+        more = {"negatives": list(negatives)} if negatives else {}
+        self.add(files[not negatives], {**row, **more})
 
     def drop(self, row: Mapping[str, Any], reason: str, detail: str = "") -> None:
         """Add a row to `dropped.jsonl`."""

@@ -6,7 +6,7 @@ import hashlib
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -16,13 +16,11 @@ from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.material import read_material
 from medteb_mteb.curation.judge.plan import cut
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.llm import tokens_of
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, tokens_of
 from medteb_mteb.curation.training.prompt import (
     DOCUMENT_TOKENS,
     PROMPT_TOKENS,
-    Lists,
     prompt_version,
     read_lists,
     render,
@@ -32,9 +30,9 @@ from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from medteb_mteb.curation.llm import Generation, Prompt
-
-__all__ = ["TRIPLES", "TriplesSettings", "make_triples"]
+    from medteb_mteb.curation.judge.material import QueryGroup
+    from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.llm.generate import Generation
 
 #: Documents, and tokens of several documents, that a prompt has at most.
 DOCUMENTS_PER_PROMPT, TOKENS_PER_PROMPT = 10, 16_000
@@ -51,22 +49,13 @@ class TriplesSettings(WriterSettings, PrivateSettings, AgainstSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
-    """A query of a distinct text, and the distinct documents to judge for it by id, best ranked first."""
-
-    ids: list[str]
-    text: str
-    documents: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Batch:
     """The documents of a prompt in their order; `None` is the control document, which answers nothing."""
 
     documents: tuple[str | None, ...]
     prompt: Prompt
 
-    def read(self, content: str) -> Lists:
+    def read(self, content: str) -> dict[int, int]:
         control = self.documents.index(None) if None in self.documents else None
         return read_lists(content, len(self.documents), control)
 
@@ -77,7 +66,15 @@ def make_triples(settings: TriplesSettings) -> Counts:
     `triples.jsonl` has queries with negatives, `pairs.jsonl` those without, `labels.jsonl` all labels,
     `dropped.jsonl` queries that make neither, `failed.jsonl` prompts without a good answer.
     """
-    queries, rows = _read(settings), Rows()
+    rows = Rows()
+    material = read_material(
+        settings.queries,
+        settings.documents,
+        settings.pools,
+        already_anonymous=settings.already_anonymous,
+        depth=settings.depth,
+    )
+    queries = list(material.groups())
     leaks = settings.held_out().leaks([query.text for query in queries])
     batches: dict[str, list[_Batch]] = {}
     for row, query in enumerate(queries):
@@ -97,7 +94,7 @@ def make_triples(settings: TriplesSettings) -> Counts:
         lambda prompt, content: by_key[prompt.key].read(content),
         "triples",
     )
-    if generation.complete:
+    if not generation.stopped:
         for query in queries:
             if query.ids[0] in batches:
                 _add(rows, query, batches[query.ids[0]], generation, settings.negatives)
@@ -113,26 +110,7 @@ def make_triples(settings: TriplesSettings) -> Counts:
     )
 
 
-def _read(settings: TriplesSettings) -> list[_Query]:
-    """Return one query of each text, with the documents of all of them, each text once."""
-    material = read_material(
-        settings.queries,
-        settings.documents,
-        settings.pools,
-        already_anonymous=settings.already_anonymous,
-        depth=settings.depth,
-    )
-    return [
-        _Query(
-            list(group.ids),
-            material.queries[group.query],
-            {name: material.documents[name] for name in group.documents},
-        )
-        for group in material.groups()
-    ]
-
-
-def _batches(query: _Query) -> Iterator[_Batch]:
+def _batches(query: QueryGroup) -> Iterator[_Batch]:
     """Yield the prompts for a query: suspicious documents alone, the others together.
 
     The documents of a prompt and their order depend only on the texts.
@@ -158,22 +136,25 @@ def _batches(query: _Query) -> Iterator[_Batch]:
 
 
 def _add(
-    rows: Rows, query: _Query, batches: Sequence[_Batch], generation: Generation[Lists], most: int
+    rows: Rows,
+    query: QueryGroup,
+    batches: Sequence[_Batch],
+    generation: Generation[dict[int, int]],
+    most: int,
 ) -> None:
     """Add the rows of a query that was judged, with `most` negatives at most."""
     relevance: dict[str, int] = {}
     name = query.ids[0]
     for batch in batches:
         rows.counts["prompts"] += 1
-        lists = generation.answers.get(batch.prompt.key)
-        if lists is None:
-            ids = [document for document in batch.documents if document is not None]
+        labels = generation.answers.get(batch.prompt.key)
+        ids = [document for document in batch.documents if document is not None]
+        if labels is None:
             reason = generation.failed[batch.prompt.key]
             rows.add("failed", {"query-id": name, "corpus-ids": ids, "reason": reason})
             continue
-        rows.counts["unlabelled"] += len(lists.missing)
-        for value, numbers in ((1, lists.positive), (0, lists.negative)):
-            relevance.update({str(batch.documents[number]): value for number in numbers})
+        rows.counts["unlabelled"] += len(ids) - len(labels)
+        relevance.update({str(batch.documents[number]): label for number, label in labels.items()})
     ranked = [document for document in query.documents if document in relevance]
     for document in ranked:
         rows.add("labels", Label(name, document, relevance[document]).to_json())
@@ -182,20 +163,17 @@ def _add(
     if not positives:
         rows.drop({"query-id": name, "query": query.text}, "no-positive" if relevance else "no-answer")
         return
-    row: dict[str, Any] = {"query": query.text, "positives": [query.documents[one] for one in positives]}
-    if negatives:
-        row["negatives"] = [query.documents[one] for one in negatives]
+    row = {"query": query.text, "positives": [query.documents[one] for one in positives]}
     row |= {"query-id": name, "positive-ids": positives}
     row |= {"negative-ids": negatives} if negatives else {}
     rows.counts["positives"] += len(positives)
     rows.counts["negatives"] += len(negatives)
-    # A stage with hard negatives refuses rows without any.
-    rows.add("triples" if negatives else "pairs", row)
+    rows.add_example(row, [query.documents[one] for one in negatives])
 
 
-def _estimate(settings: TriplesSettings, volumes: Mapping[str, Volume]) -> Estimate:
+def _estimate(settings: TriplesSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean lengths."""
-    pools, documents, queries = (volumes[name] for name in ("pools", "documents", "queries"))
+    pools, documents, queries = (sizes[name] for name in ("pools", "documents", "queries"))
     each = min(settings.depth, -(-pools.rows // max(1, pools.queries)))
     text = "字" * -(-documents.tokens // max(1, documents.rows))
     shown = max(1, min(DOCUMENTS_PER_PROMPT, each, TOKENS_PER_PROMPT // (len(text) + 1)))

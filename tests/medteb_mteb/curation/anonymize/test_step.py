@@ -15,8 +15,9 @@ from medteb_mteb.curation.anonymize.step import (
     AnonymizeSettings,
 )
 from medteb_mteb.curation.anonymize.surrogates import salt_for
-from medteb_mteb.curation.files import Text, read_texts
-from medteb_mteb.curation.files import run_step as run_work
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.files.step import run_step as run_work
 
 SECRETS = ("13812345678", "王秀兰", "20210034567", "zhang_wei88", "张建国")
 ROWS = [

@@ -10,7 +10,7 @@ import pytest
 from mar_st.errors import MarError
 from medteb_mteb.curation.edition.assemble import ASSEMBLE, AssembleSettings
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.step import Volume, perform
+from medteb_mteb.curation.step import Estimate, perform
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.folders.content import read_folder
 from medteb_mteb.measures import means, score_queries
@@ -197,7 +197,7 @@ def test_a_test_much_smaller_than_asked_for_is_refused_and_forecast(make, tmp_pa
         licence="mit",
         test=0.5,
     )
-    volumes = {"labels": Volume(100, queries=40), "queries": Volume(40), "documents": Volume(9)}
+    volumes = {"labels": Estimate(100, queries=40), "queries": Estimate(40), "documents": Estimate(9)}
     estimate = ASSEMBLE.estimate(settings, volumes)
     assert estimate.rows == 20
     assert "at most 20 queries of the 30" in estimate.error

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.files import Text, TextsSettings, read_texts, run_step
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 
 ROWS = [
     {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
@@ -110,7 +112,8 @@ def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
 
 CHILD = """
 import os, sys
-from medteb_mteb.curation.files import Dropped, TextsSettings, run_step
+from medteb_mteb.curation.files.records import Dropped
+from medteb_mteb.curation.files.step import TextsSettings, run_step
 
 class Work:
     name = "work"

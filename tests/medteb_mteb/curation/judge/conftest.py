@@ -54,7 +54,7 @@ class Source:
             already_anonymous=already_anonymous,
         )
         path = self.folder / f"{journal or out}.sqlite"
-        return grade_pools(material, judges, self.folder / out, path, show_progress=False)
+        return grade_pools(material, judges, self.folder / out, path)
 
     def result(self, out="out", name="judgements") -> list[dict]:
         return [json.loads(line) for line in (self.folder / out / f"{name}.jsonl").open(encoding="utf-8")]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from medteb_mteb.curation.judge.answers import letter, read_answer
-from medteb_mteb.curation.llm import Rejected
 from medteb_mteb.curation.llm.generate import read_answer as parse
 from medteb_mteb.curation.llm.journal import Answer
+from medteb_mteb.curation.llm.tolerant import Rejected
 
 PLAIN = ("Passage-0", "Passage-1", "Passage-2")
 TAGGED = ("Passage-0-k7f", "Passage-1-b2c", "Passage-2-x9d")

@@ -15,7 +15,7 @@ from medteb_mteb.curation.judge.judges import Judges, LearnedJudge, load_judges
 from medteb_mteb.curation.judge.material import read_pools
 from medteb_mteb.curation.judge.prompt import prompt_version, render
 from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
-from medteb_mteb.curation.step import Volume, fingerprint, perform
+from medteb_mteb.curation.step import Estimate, fingerprint, perform
 
 
 def step(source, judges, **settings):
@@ -28,7 +28,7 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
     source, server = make_source(4, 12), endpoint()
     judges = judges_of(make_server(server), "rule-words", "rule-strict", price_in=1.0)
     settings = step(source, judges)
-    volumes = {"queries": Volume(4, 80), "documents": Volume(12, 600), "pools": Volume(48, queries=4)}
+    volumes = {"queries": Estimate(4, 80), "documents": Estimate(12, 600), "pools": Estimate(48, queries=4)}
     estimate = JUDGE.estimate(settings, volumes)
     record, kept = perform(JUDGE, settings)
     assert not kept

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.files import Text
+from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.curation.labels.review import REVIEW, ReviewSettings, compare
 from medteb_mteb.curation.labels.sheet import (

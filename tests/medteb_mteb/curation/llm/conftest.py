@@ -7,8 +7,11 @@ import json
 
 import pytest
 
-from medteb_mteb.curation.llm import Job, Journal, Prompt, Rejected, json_object
-from medteb_mteb.curation.llm import ask as ask_all
+from medteb_mteb.curation.llm.client import Prompt
+from medteb_mteb.curation.llm.generate import Job
+from medteb_mteb.curation.llm.generate import ask as ask_all
+from medteb_mteb.curation.llm.journal import Journal
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 
 # Without the openai client there is nothing to test.
 collect_ignore_glob = [] if importlib.util.find_spec("openai") else ["test_*.py"]
@@ -48,7 +51,7 @@ def ask(tmp_path):
 
     def run(asked, llm, *, journal=tmp_path / "answers.sqlite", version="1", read=read):
         with Journal(journal) as opened:
-            return ask_all([Job(llm, asked, version, read)], opened, name="test", show_progress=False)[0]
+            return ask_all([Job(llm, asked, version, read)], opened, name="test")[0]
 
     return run
 

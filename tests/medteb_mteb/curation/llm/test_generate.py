@@ -15,8 +15,11 @@ from llm_server import llm_at, running, serving
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.llm import Job, Journal, Prompt, journal_path, refuse_private
-from medteb_mteb.curation.llm import ask as ask_all
+from medteb_mteb.curation.llm.client import Prompt
+from medteb_mteb.curation.llm.generate import Job
+from medteb_mteb.curation.llm.generate import ask as ask_all
+from medteb_mteb.curation.llm.journal import Journal, journal_path
+from medteb_mteb.curation.llm.settings import refuse_private
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def test_every_prompt_gets_its_answer(ask, prompts, write, expected):
         generation = ask(asked, llm_at(url, price_in=2.0, price_out=8.0))
     assert generation.answers == expected(asked)
     assert (generation.failed, generation.known, generation.bought, generation.stopped) == ({}, 0, 40, "")
-    assert generation.complete
+    assert not generation.stopped
     assert generation.account.answers == 40
     assert generation.account.cost == pytest.approx(
         (generation.account.tokens_in * 2 + generation.account.tokens_out * 8) / 1e6
@@ -80,7 +83,7 @@ def test_a_rejected_answer_is_asked_for_once_more_then_counted(ask, prompts):
         llm = llm_at(url, variant="bad")
         generation = ask(prompts(1), llm)
         assert (generation.answers, generation.failed, generation.bought) == ({}, {"p0": "missing-key"}, 2)
-        assert generation.complete
+        assert not generation.stopped
         assert len({headers["idempotency-key"] for headers in server.headers}) == 2
         # Once for each later run.
         assert ask(prompts(1), llm).failed == {"p0": "no-json"}
@@ -137,12 +140,12 @@ def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, e
     prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
     with running(server) as url:
         generation = ask(asked, llm_at(url, budget=0.3, **prices))
-        assert not generation.complete
+        assert generation.stopped
         assert "budget" in generation.stopped
         assert 0 < len(generation.answers) == generation.bought < 20
         assert generation.failed == {}
         resumed = ask(asked, llm_at(url, budget=1000.0, **prices))
-        assert resumed.complete
+        assert not resumed.stopped
         assert (resumed.known, resumed.answers) == (generation.bought, expected(asked))
         assert server.made == 20
 
@@ -186,7 +189,7 @@ def test_answers_are_kept_in_the_documented_place(tmp_path, monkeypatch):
 
 def test_a_run_without_prompts_is_complete(ask):
     generation = ask([], llm_at("http://127.0.0.1:9/v1"))
-    assert (generation.answers, generation.failed, generation.complete) == ({}, {}, True)
+    assert (generation.answers, generation.failed, generation.stopped) == ({}, {}, "")
 
 
 def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
@@ -251,7 +254,7 @@ def test_a_journal_that_cannot_be_used_is_named_with_what_to_do(ask, prompts, tm
 def _killed(asked, llm, path, read, pid):
     pid.value = os.getpid()
     with Journal(path) as journal:
-        ask_all([Job(llm, asked, "1", read)], journal, name="test", show_progress=False)
+        ask_all([Job(llm, asked, "1", read)], journal, name="test")
 
 
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.05, True), (0.0, False)])

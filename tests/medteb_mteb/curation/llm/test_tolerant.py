@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from medteb_mteb.curation.llm import Rejected, json_object
-from medteb_mteb.curation.llm.tolerant import spoken
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object, spoken
 
 
 @pytest.mark.parametrize(

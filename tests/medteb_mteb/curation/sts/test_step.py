@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mar_st.data import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
-from medteb_mteb.curation.step import Volume
+from medteb_mteb.curation.step import Estimate
 from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.editions import load_edition, verify
 
@@ -139,7 +139,7 @@ def test_an_estimate_bounds_the_requests(tmp_path):
         licence="mit",
         llm=llm_at("http://127.0.0.1:9/v1"),
     )
-    assert STS.estimate(settings, {"queries": Volume(41, 400), "dictionary": Volume(8)}).requests == 41
+    assert STS.estimate(settings, {"queries": Estimate(41, 400), "dictionary": Estimate(8)}).requests == 41
 
 
 def test_what_cannot_become_a_test_is_refused(make, tmp_path, write):

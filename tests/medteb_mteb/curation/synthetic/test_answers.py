@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from medteb_mteb.curation.llm import Prompt, Rejected
+from medteb_mteb.curation.llm.client import Prompt
+from medteb_mteb.curation.llm.tolerant import Rejected
 from medteb_mteb.curation.synthetic.answers import (
     PAIR_KEYS,
     Example,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from medteb_mteb.curation.synthetic.grid import GRID, Constraints, described, draw, length_of
+from medteb_mteb.curation.synthetic.grid import GRID, LENGTHS, Constraints, described, draw
 
 
 def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
@@ -22,31 +22,24 @@ def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
 
 
 def test_the_grid_is_in_characters_for_chinese_and_words_for_english():
-    assert [(n.least, n.most) for n in (length_of(v, "zh") for v in GRID["query_length"])] == [
-        (1, 7),
-        (8, 16),
-        (16, 64),
-    ]
-    assert [length_of(v, "zh").most for v in GRID["num_words"]] == [80, 160, 320, 480, 640]
-    assert length_of("50-100 words", "zh").least == 80
-    assert (length_of("less than 5 words", "en").most, length_of("5-10 words", "en").most) == (4, 10)
+    for value, words in LENGTHS["en"].items():
+        short = value.startswith("less than")
+        for number, characters in zip(words, LENGTHS["zh"][value], strict=True):
+            assert characters == (round((number + short) * 1.6) - short if number > 1 else 1)
 
 
-LENGTHS = [*GRID["query_length"], *GRID["num_words"]]
-
-
-@pytest.mark.parametrize("value", LENGTHS)
+@pytest.mark.parametrize("value", [*GRID["query_length"], *GRID["num_words"]])
 def test_the_words_of_a_prompt_name_the_bounds_that_are_checked(value):
     cell = Constraints("common", value, "clear", value, "college")
     for language in ("zh", "en"):
-        length, text = length_of(value, language), described(cell, language)["num_words"]
+        (least, most), text = LENGTHS[language][value], described(cell, language)["num_words"]
         named = [int(number) for number in re.findall(r"\d+", text)]
         if text.startswith(("少于", "less than")):
-            assert named == [length.most + 1]
+            assert named == [most + 1]
         elif text.startswith(("至少", "at least")):
-            assert named == [length.least]
+            assert named == [least]
         else:
-            assert named == sorted({length.least, length.most})
+            assert named == sorted({least, most})
 
 
 def test_every_value_has_words_of_its_own_in_chinese():
@@ -54,6 +47,6 @@ def test_every_value_has_words_of_its_own_in_chinese():
     words = set()
     for constraints, _ in draw("task", 405):
         words.update(described(constraints, "zh").values())
-        assert described(constraints, "en") == constraints.to_json()
+        assert described(constraints, "en") == constraints._asdict()
     assert len(words) == len(values)
     assert not any(re.search("[A-Za-z]", word) for word in words)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mar_st.data import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
-from medteb_mteb.curation.step import Volume
+from medteb_mteb.curation.step import Estimate
 from medteb_mteb.curation.synthetic.grid import Constraints
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
 from medteb_mteb.curation.synthetic.query_prompt import query_prompt
@@ -164,7 +164,7 @@ def test_an_llm_that_repeats_itself_gives_fewer_tasks(tasks):
 def test_estimates_count_requests(documents, tmp_path):
     llm = llm_at("http://127.0.0.1:9/v1", price_in=1.0)
     settings = SYNTHESIZE_QUERIES.settings(out=tmp_path / "x", documents=documents, llm=llm, per_document=2)
-    assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Volume(5, 150)}).requests == 5
+    assert SYNTHESIZE_QUERIES.estimate(settings, {"documents": Estimate(5, 150)}).requests == 5
     settings = SYNTHESIZE_TASKS.settings(out=tmp_path / "y", llm=llm, tasks=30, pairs_per_task=2)
     estimate = SYNTHESIZE_TASKS.estimate(settings, {})
     assert (estimate.requests, estimate.rows) == (2 + 60, 60)

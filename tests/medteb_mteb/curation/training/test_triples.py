@@ -12,8 +12,8 @@ from llm_server import llm_at, running, serving
 from mar_st.data import read_source
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.labels.grades import read_labels
-from medteb_mteb.curation.llm import Rejected
-from medteb_mteb.curation.step import Volume
+from medteb_mteb.curation.llm.tolerant import Rejected
+from medteb_mteb.curation.step import Estimate
 from medteb_mteb.curation.training.prompt import read_lists
 from medteb_mteb.curation.training.triples import TRIPLES
 
@@ -178,7 +178,11 @@ def test_an_estimate_counts_the_prompts(given, tmp_path, sort, make):
     server = FaultEndpoint(answer=sort)
     with running(server) as url:
         settings = TRIPLES.settings(**given, out=tmp_path / "x", llm=llm_at(url))
-        volumes = {"queries": Volume(18, 130), "documents": Volume(18, 250), "pools": Volume(324, queries=18)}
+        volumes = {
+            "queries": Estimate(18, 130),
+            "documents": Estimate(18, 250),
+            "pools": Estimate(324, queries=18),
+        }
         before = TRIPLES.estimate(settings, volumes)
         make(url)
     assert before.requests == server.made == 36
@@ -205,4 +209,4 @@ def test_lists_that_mix_documents_up_are_rejected(lists, reason):
 def test_lists_are_read_without_the_control_document():
     lists = {"positive_document": [" DOC-1", "doc-1"], "negative_document": ["ｄｏｃ-3"]}
     read = read_lists(json.dumps(lists), 4, control=2)
-    assert (read.positive, read.negative, read.missing) == ({0}, set(), {1, 3})
+    assert read == {0: 1}
