@@ -14,7 +14,7 @@ import time
 import faiss
 import numpy as np
 
-from medteb_mteb.curation.diversify import diversify
+from medteb_mteb.curation.diversify import DynamicIndexFilter
 
 SEED_SIZE, LOOPED = 5000, 5000
 
@@ -54,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     vectors = drawn(arguments.n, arguments.dim)
     begin = time.perf_counter()
-    kept = diversify(vectors, arguments.threshold, seed_size=SEED_SIZE, progress=True)
+    kept = DynamicIndexFilter(arguments.threshold, seed_size=SEED_SIZE).feed(vectors).kept
     seconds = time.perf_counter() - begin
     print(f"{arguments.n:,} x {arguments.dim}: {seconds:.1f} s, {1 - kept.mean():.1%} dropped")
     if not arguments.no_loop:

@@ -13,47 +13,14 @@ TYPE_CHECKING = False  # importing typing would cost more than everything else h
 if TYPE_CHECKING:
     from typing import Any
 
-    from medteb_mteb.curation.anonymize.step import anonymize
-    from medteb_mteb.curation.build import build
-    from medteb_mteb.curation.diversify import diversify
-    from medteb_mteb.curation.forecast import forecast
-    from medteb_mteb.curation.judge.judges import load_judges
-    from medteb_mteb.curation.judge.step import judge
-    from medteb_mteb.curation.llm.config import load_llm
-    from medteb_mteb.curation.sts.step import sts
     from medteb_mteb.folders.tasks import task_from_folder
     from medteb_mteb.plugin import register, register_tasks
 
     __version__: str
 
-_HOMES = {
-    "anonymize": "curation.anonymize.step",
-    "build": "curation.build",
-    "diversify": "curation.diversify",
-    "forecast": "curation.forecast",
-    "judge": "curation.judge.step",
-    "load_judges": "curation.judge.judges",
-    "load_llm": "curation.llm.config",
-    "register": "plugin",
-    "register_tasks": "plugin",
-    "sts": "curation.sts.step",
-    "task_from_folder": "folders.tasks",
-}
+_HOMES = {"register": "plugin", "register_tasks": "plugin", "task_from_folder": "folders.tasks"}
 
-__all__ = [
-    "__version__",
-    "anonymize",
-    "build",
-    "diversify",
-    "forecast",
-    "judge",
-    "load_judges",
-    "load_llm",
-    "register",
-    "register_tasks",
-    "sts",
-    "task_from_folder",
-]
+__all__ = ["__version__", "register", "register_tasks", "task_from_folder"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.llm.config import load_llm
+from mar_st.options import read_yaml, validated
+from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.journal import journal_path
 from tools.relatives import pairs as medte
 from tools.relatives import written
@@ -57,7 +58,9 @@ def build(
         print(f"{edition.path}  {edition.digest[:12]}  {edition.counts}")
         return
     if llm is not None and task in written.TASKS:
-        rows, record = written.write(task, raw, load_llm(llm), journal_path(out), negatives, most)
+        rows, record = written.write(
+            task, raw, validated(LLM, read_yaml(Path(llm)), str(llm)), journal_path(out), negatives, most
+        )
         differs = "texts by the LLM that `written` names, with prompts of our own, in the place of GPT-4o's"
         print(write_snapshot(task, rows, out, raw, differs, written=record))
     elif task in NEED_LLM:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import math
-import random
-import sys
-import tempfile
-import time
 import warnings
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,7 +13,8 @@ import typer
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.options import Settings, Switch, say, shown
+from mar_st.options import Settings, Switch, shown
+from medteb_mteb.commands.runner import Runner
 from medteb_mteb.folders.content import TaskFolder, read_folder
 from medteb_mteb.folders.layout import is_nano
 
@@ -28,9 +23,7 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.abstask import AbsTask
     from mteb.abstasks.aggregated_task import AbsTaskAggregate
-    from mteb.cache import ResultCache
     from mteb.models import ModelMeta
-    from mteb.results import TaskResult
 
     from medteb_mteb.report.table import ResultTable, ScoreEntry
 
@@ -107,7 +100,7 @@ def run(settings: RunSettings) -> RunOutcome:
     cache = ResultCache(settings.output_folder)
     entries: list[ScoreEntry] = []
     for label, meta in zip(labels, metas, strict=True):
-        entries += _Runner(settings, cache, meta, label, outcome, optional).entries(tasks)
+        entries += Runner(settings, cache, meta, label, outcome, optional).entries(tasks)
     scored = {entry.task for entry in entries}
     # A task with a saved result of any model stays in the table, even if its data are not available.
     names = [
@@ -199,190 +192,6 @@ def _labels(metas: Sequence[ModelMeta]) -> list[str]:
     if len(set(labels)) < len(labels):
         raise MarError(f"A model is given twice: {', '.join(labels)}.")
     return labels
-
-
-@dataclass
-class _Runner:
-    """One model in a run.
-
-    Attributes:
-        settings: Options of the run.
-        cache: Results in mteb's layout.
-        meta: The model's metadata.
-        label: Name in the table.
-        outcome: Receives errors and tasks that are left out.
-        optional: Names of tasks that may be left out.
-        model: The model, or None until it is needed.
-    """
-
-    settings: RunSettings
-    cache: ResultCache
-    meta: ModelMeta
-    label: str
-    outcome: RunOutcome
-    optional: frozenset[str]
-    model: Any = None
-
-    def entries(self, tasks: Sequence[AbsTask]) -> list[ScoreEntry]:
-        """Return the scores on all tasks, saved ones reused; a failure does not stop the others."""
-        entries = []
-        for task in tasks:
-            name = task.metadata.name
-            try:
-                result = self._saved(task)
-                if result is not None:
-                    self._say(f"{name}: {result.get_score():.4f} (saved before)")
-                else:
-                    fresh = _fresh(task)
-                    if not self._loaded(fresh):
-                        self._say(f"{name}: left out, see below")
-                        continue
-                    if not self._ready():
-                        break
-                    result = self._evaluated(fresh)
-                entries.append(self._entry(task, result))
-            except Exception as error:  # one failing task must not lose the others
-                self.outcome.errors.append(f"{self.label} on {name}: {_one_line(error)}")
-                self._say(f"{name}: failed, see below")
-        return entries
-
-    def _ready(self) -> bool:
-        """Load the model if it is not; without a model the other tasks are not tried."""
-        from medteb_mteb.abstasks import finite  # lazy: mteb
-
-        if self.model is None:
-            try:
-                self.model = finite(self.meta.load_model(device=self.settings.device))
-            except Exception as error:  # its files may be damaged in many ways
-                self.outcome.errors.append(f"{self.label}: the model cannot be loaded: {_one_line(error)}")
-        return self.model is not None
-
-    def _say(self, text: str) -> None:
-        say(f"{self.label}  {text}")
-
-    def _path(self, kind: str, task: AbsTask, suffix: str = ".json") -> Path:
-        """Return the path of a file about this model and task, beside mteb's result."""
-        result = self.cache.get_task_result_path(task.metadata.name, self.meta)
-        place = self.settings.output_folder / kind / result.relative_to(self.cache.cache_path / "results")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place.with_suffix(suffix)
-
-    def _saved(self, task: AbsTask) -> TaskResult | None:
-        """Return the saved result if it is complete, of the same data, and has the requested rankings."""
-        name = task.metadata.name
-        if self.settings.overwrite:
-            return None
-        try:
-            saved = self.cache.load_task_result(name, self.meta)
-        except Exception as error:  # which one depends on the damage
-            self._say(f"{name}: the saved result is damaged ({_one_line(error)}); evaluating again")
-            return None
-        if saved is None or saved.get_missing_evaluations(task):
-            return None
-        # mteb reuses a complete result whatever data it was measured on.
-        if saved.dataset_revision != task.metadata.revision:
-            self._say(f"{name}: the saved result is of other data; evaluating again")
-            return None
-        saved = saved.validate_and_filter_scores(task)  # the file may hold further splits and subsets
-        scores = [one["main_score"] for split in saved.scores.values() for one in split]
-        wanted = self.settings.trec and _is_ranking(task)
-        lacking = wanted and not self._path("trec", task, ".trec").is_file()
-        if lacking or not all(isinstance(one, int | float) and math.isfinite(one) for one in scores):
-            self._say(f"{name}: the saved result is incomplete; evaluating again")
-            return None
-        return saved
-
-    def _evaluated(self, task: AbsTask) -> TaskResult:
-        """Evaluate a loaded task and save everything about it."""
-        from mteb.results import TaskResult  # lazy: mteb
-
-        from medteb_mteb.report.scores import save_items  # lazy: scipy
-
-        name = task.metadata.name
-        started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
-            result = self._result(task, Path(scratch))
-            save_items(self._path("items", task), task, Path(scratch), result.get_score())
-            if self.settings.trec and _is_ranking(task):
-                self._save_trec(task, Path(scratch) / task.prediction_file_name)
-        # The result comes last: a task that has one is not evaluated again, so its other files must be there.
-        kwargs: Any = {"batch_size": self.settings.batch_size}
-        self.cache.save_to_cache(result, self.meta, encode_kwargs=kwargs)
-        self._say(f"{name}: {result.get_score():.4f} ({time.monotonic() - started:.1f} s)")
-        # The saved result is rounded; using it makes new and reused scores equal.
-        return TaskResult.from_disk(self.cache.get_task_result_path(name, self.meta))
-
-    def _loaded(self, task: AbsTask) -> bool:
-        """Load a task's data; damaged data are an error, unavailable data leave an optional task out."""
-        from medteb_mteb.abstasks import DataUnavailableError  # lazy: mteb
-
-        name = task.metadata.name
-        if name in self.outcome.left_out:
-            return False
-        try:
-            task.load_data()
-        except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
-            damaged = isinstance(error, MarError) and not isinstance(error, DataUnavailableError)
-            if damaged or name not in self.optional:
-                raise
-            self.outcome.left_out[name] = _one_line(error)
-            return False
-        return True
-
-    def _result(self, task: AbsTask, predictions: Path) -> TaskResult:
-        """Run one loaded task: mteb would unload data that it has loaded, and the items need them."""
-        import mteb  # lazy: mteb
-
-        bars = sys.stderr.isatty()
-        outcome = mteb.evaluate(
-            self.model,
-            task,
-            co2_tracker=False,
-            cache=None,
-            encode_kwargs={"batch_size": self.settings.batch_size, "show_progress_bar": bars},
-            prediction_folder=predictions,
-            show_progress_bar=bars,
-        )
-        if outcome.exceptions or not outcome.task_results:
-            raise RuntimeError(
-                outcome.exceptions[0].exception if outcome.exceptions else "mteb returned no result"
-            )
-        return outcome.task_results[0]
-
-    def _save_trec(self, task: Any, predictions: Path) -> None:
-        """Write the ranking of a split as a TREC run, and its judgements as TREC qrels."""
-        from mar_st.data.trec import read_run, write_qrels, write_run  # lazy: pyarrow
-
-        split, subset = task.eval_splits[0], task.hf_subsets[0]
-        data = task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
-        tag = str(self.meta.name).replace("/", "__")
-        path = self._path("trec", task, ".trec")
-        write_run(path, read_run(predictions, split=split, subset=subset), tag)
-        write_qrels(path.with_suffix(".qrels"), data["relevant_docs"])
-
-    def _entry(self, task: AbsTask, result: TaskResult) -> ScoreEntry:
-        from medteb_mteb.report.scores import result_entry  # lazy: scipy
-
-        metric, items = task.metadata.main_score, self._path("items", task)
-        return result_entry(result, self.label, str(self.meta.revision), metric, items)
-
-
-def _is_ranking(task: AbsTask) -> bool:
-    return task.metadata.type in ("Retrieval", "Reranking")
-
-
-def _fresh(task: AbsTask) -> AbsTask:
-    """Return a copy with its own random state, so that a score does not depend on earlier tasks."""
-    import numpy as np  # lazy: numpy
-
-    copied = copy.copy(task)
-    copied.rng_state, copied.np_rng = random.Random(task.seed), np.random.default_rng(task.seed)
-    return copied
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {text}"
 
 
 def _quieten() -> None:

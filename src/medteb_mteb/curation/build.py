@@ -289,8 +289,7 @@ def _check(steps: list[Planned]) -> None:
     """
     for planned in steps:
         try:
-            if planned.step.check is not None:
-                planned.step.check(planned.settings)
+            planned.settings.check()
         except MarError as error:
             raise MarError(f"Step {planned.name!r}: {error}") from error
         if not planned.step.asks or getattr(planned.settings, "already_anonymous", False):

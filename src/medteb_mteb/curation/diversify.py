@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
-from tqdm.auto import tqdm
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processor
@@ -162,29 +161,6 @@ class DynamicIndexFilter:
             similarity[part] = np.einsum("pd,pd->p", vectors[left[part]], others[right[part]])
         above = similarity > self.threshold
         return left[above], right[above], similarity[above]
-
-
-def diversify(
-    vectors: np.ndarray,
-    threshold: float,
-    *,
-    tolerated: int = 1,
-    seed_size: int = 5000,
-    progress: bool = False,
-) -> np.ndarray:
-    """Return which vectors the dynamic index filter keeps, `(n,)` bool.
-
-    Args:
-        vectors: `(n, dim)` floats, in memory or mapped; they are scaled to length 1.
-        threshold: See `DynamicIndexFilter`.
-        tolerated: See `DynamicIndexFilter`.
-        seed_size: See `DynamicIndexFilter`.
-        progress: Show a progress bar.
-    """
-    built = DynamicIndexFilter(threshold, tolerated, seed_size)
-    starts = tqdm(range(0, len(vectors), BLOCK), desc="diversify", disable=not progress)
-    kept = [built.feed(vectors[start : start + BLOCK]).kept for start in starts]
-    return np.concatenate(kept) if kept else np.empty(0, dtype=bool)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

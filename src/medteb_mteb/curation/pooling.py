@@ -51,6 +51,14 @@ class PoolSettings(RetrieverSettings):
     size: int = Field(500, ge=1, description="Maximum number of documents of a pool.")
     depth: int = Field(500, ge=1, description="Number of documents taken from each retriever.")
 
+    def check(self) -> None:
+        """Refuse models that do not exist before anything is read."""
+        from mar_st.data.trec import is_run  # lazy: transformers
+
+        for name in self.retrievers:
+            if not is_run(name) and not name.startswith("bm25"):
+                model_source(name)
+
 
 def merge(runs: Mapping[str, Sequence[str]], *, size: int, depth: int) -> dict[str, dict[str, int]]:
     """Merge rankings by the sum of 1 / (60 + rank); ties: by best rank, then by the retrievers' order.
@@ -163,13 +171,4 @@ def _estimate(settings: PoolSettings, sizes: Mapping[str, Estimate]) -> Estimate
     return Estimate(queries * most, queries=queries)
 
 
-def _check(settings: PoolSettings) -> None:
-    """Refuse models that do not exist before anything is read."""
-    from mar_st.data.trec import is_run  # lazy: transformers
-
-    for name in settings.retrievers:
-        if not is_run(name) and not name.startswith("bm25"):
-            model_source(name)
-
-
-POOL = Step("pool", PoolSettings, pool, "pools", estimate=_estimate, check=_check, result_file="pools.jsonl")
+POOL = Step("pool", PoolSettings, pool, "pools", estimate=_estimate, result_file="pools.jsonl")

@@ -91,6 +91,13 @@ class StepSettings(Settings):
 
     out: Annotated[Path, Argument(last=True), Runtime()] = Field(description="Folder to write.")
 
+    def check(self) -> None:
+        """Look for what would fail only later, such as a missing API key.
+
+        Raises:
+            MarError: The step cannot be run with these settings.
+        """
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -152,7 +159,6 @@ class Step(Generic[S]):
         writes: Kind of data that it writes.
         estimate: Returns what it will write and ask, from the sizes of its inputs by field; default: as
             many rows as its first input.
-        check: Raises `MarError` for what would fail only later: impossible settings, missing API keys.
         result_file: File in its folder that later steps read; empty for the folder itself.
         trains: True if the output is, or holds, training data.
         anonymises: True if the texts may be sent to an LLM whatever the input is.
@@ -165,7 +171,6 @@ class Step(Generic[S]):
     run: Callable[[S], Counts]
     writes: Kind
     estimate: Callable[[S, Mapping[str, Estimate]], Estimate] | None = None
-    check: Callable[[S], None] | None = None
     result_file: str = ""
     trains: bool = False
     anonymises: bool = False
@@ -208,8 +213,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
     Raises:
         MarError: The step cannot be run, or the folder has other files or is in use.
     """
-    if step.check is not None:
-        step.check(settings)
+    settings.check()
     folder, mark = settings.out, fingerprint(step, settings)
     for path in (path for name in step.inputs for path in paths_of(settings, name)):
         ours, other = folder.resolve(), Path(path).resolve()

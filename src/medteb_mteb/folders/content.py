@@ -377,7 +377,7 @@ _COLUMNS: dict[TaskType, dict[str, Callable[[Any], Any]]] = {
     "Classification": {"text": as_text, "label": _label},
     "Clustering": {"sentences": as_text, "labels": _label},
 }
-_EXPECTED = {
+_EXPECTED: dict[Callable[[Any], Any], str] = {
     as_text: "non-empty text",
     as_number: "a finite number",
     _binary: "0 or 1",

@@ -11,6 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from bm25s.stopwords import STOPWORDS_EN
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -48,17 +49,9 @@ def normalised_jieba_words(text: str) -> list[str]:
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
-#: Lucene's stop words for English, which the usual BM25 baselines leave out.
-_STOP_WORDS = frozenset({
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
-    "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
-    "was", "will", "with",
-})  # fmt: skip
-
-
 def english_words(text: str) -> list[str]:
-    """Return normalised words without stop words and plural endings (Harman's S stemmer, 1991)."""
-    return [_without_s(word) for word in normalise(text).split() if word not in _STOP_WORDS]
+    """Return normalised words without Lucene's stop words and plural endings (Harman's S stemmer, 1991)."""
+    return [_without_s(word) for word in normalise(text).split() if word not in STOPWORDS_EN]
 
 
 def _without_s(word: str) -> str:

@@ -51,11 +51,6 @@ HYBRID_SIZE = 100
 REFERENCE = "https://arxiv.org/abs/2606.22778"
 
 
-def list_names(folder: Path) -> list[str]:
-    """Return the names of the candidate lists of a folder."""
-    return [name for name in config_names(folder) if name not in TABLES]
-
-
 def nano_scores(
     rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
@@ -261,7 +256,8 @@ def nano_tasks_from_folder(folder: Path | str) -> list[NanoTask]:
         raise FolderError(folder, ["expected a Nano set: corpus, queries and qrels, each with SPLIT.parquet"])
     tasks: list[NanoTask] = []
     for split in splits_of(folder):
-        lists = [name for name in list_names(folder) if config_files(folder, name, split)]
+        others = [name for name in config_names(folder) if name not in TABLES]
+        lists = [name for name in others if config_files(folder, name, split)]
         variants = [one for one in VARIANTS if not one.candidates or one.candidates in {*lists} - {DENSE}]
         variants += [
             Variant(f"{name}-Reranking", name, True, f"over the candidates of {name}")

@@ -9,7 +9,7 @@ import pytest
 
 from mar_st.errors import MarError
 from medteb_mteb.curation import diversify as module
-from medteb_mteb.curation.diversify import DIVERSIFY, DynamicIndexFilter, diversify
+from medteb_mteb.curation.diversify import DIVERSIFY, DynamicIndexFilter
 
 
 def drawn(n=3000, dim=32, groups=80, seed=0):
@@ -17,6 +17,10 @@ def drawn(n=3000, dim=32, groups=80, seed=0):
     draw = np.random.default_rng(seed)
     centres = draw.standard_normal((groups, dim))[draw.integers(0, groups, n)]
     return (centres + draw.standard_normal((n, dim)) * draw.uniform(0.1, 1.2, (n, 1))).astype(np.float32)
+
+
+def diversify(vectors, threshold, **options):
+    return DynamicIndexFilter(threshold, **options).feed(vectors).kept
 
 
 def one_by_one(vectors, threshold, tolerated, seed_size):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from mar_st.errors import MarError
-from mar_st.options import Settings, read_yaml, validated
+from mar_st.options import Settings
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, value
 from medteb_mteb.curation.llm.config import LLM, settings_digest
@@ -122,12 +121,3 @@ class Judges(Settings):
                 )
             seen[same] = judge.name
         return self
-
-
-def load_judges(path: str | Path) -> Judges:
-    """Return the judges of a YAML file.
-
-    Raises:
-        MarError: The file cannot be read, or its content does not fit `Judges`.
-    """
-    return validated(Judges, read_yaml(Path(path)), str(path))

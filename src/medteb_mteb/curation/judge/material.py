@@ -6,14 +6,18 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
+from mar_st.options import Argument
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.llm.settings import refuse_private
+from medteb_mteb.curation.llm.settings import PrivateSettings
+from medteb_mteb.curation.step import Input
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -82,31 +86,31 @@ class Material:
             yield QueryGroup(tuple(names), self.queries[names[0]], texts)
 
 
-def read_material(
-    queries: str | Path,
-    documents: str | Path,
-    pools: str | Path,
-    *,
-    already_anonymous: bool,
-    depth: int | None = None,
-) -> Material:
+class PooledSettings(PrivateSettings):
+    """Options of a step that sends the texts of pools to LLMs."""
+
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
+    pools: Annotated[Path, Argument(), Input("pools")] = Field(
+        description="Pools: rows of query-id and corpus-ids."
+    )
+
+
+def read_material(settings: PooledSettings, depth: int | None = None) -> Material:
     """Return the texts of the pools, or of the first `depth` documents of each; all others are left out.
 
     Raises:
         MarError: The input cannot be used, or texts are not anonymised.
     """
-    query_texts = {text.id: text for text in read_texts(queries)}
-    document_texts = {text.id: text for text in read_texts(documents)}
-    every = read_pools(pools, query_texts, document_texts)
+    query_texts = {text.id: text for text in read_texts(settings.queries)}
+    document_texts = {text.id: text for text in read_texts(settings.documents)}
+    every = read_pools(settings.pools, query_texts, document_texts)
     pairs = {query: names[:depth] for query, names in every.items()}
     shown = dict.fromkeys(name for names in pairs.values() for name in names)
-    if not already_anonymous:
-        refuse_private(
-            {
-                "queries": [query_texts[name] for name in pairs],
-                "documents": [document_texts[name] for name in shown],
-            }
-        )
+    settings.refuse_private(
+        queries=[query_texts[name] for name in pairs],
+        documents=[document_texts[name] for name in shown],
+    )
     return Material(
         {name: query_texts[name].full for name in pairs},
         {name: document_texts[name].full for name in shown},

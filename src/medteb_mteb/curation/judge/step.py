@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from mar_st.options import Argument, FromFile
+from mar_st.options import FromFile
 from medteb_mteb.curation.judge.judges import Judge, Judges
 from medteb_mteb.curation.judge.judging import grade_pools
-from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.material import PooledSettings, read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
 from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.journal import journal_path
-from medteb_mteb.curation.llm.settings import PrivateSettings
-from medteb_mteb.curation.step import Counts, Input, Step
+from medteb_mteb.curation.step import Counts, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,15 +23,16 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.step import Estimate
 
 
-class JudgeSettings(PrivateSettings):
+class JudgeSettings(PooledSettings):
     """Options of `medteb judge`."""
 
-    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
-    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
-    pools: Annotated[Path, Argument(), Input("pools")] = Field(
-        description="Pools: rows of query-id and corpus-ids."
-    )
     judges: Annotated[Judges, FromFile()] = Field(description="YAML file of the judges.")
+
+    def check(self) -> None:
+        """Check that the keys are set and the cross-encoders exist."""
+        for one in self.judges.judges:
+            one.key()
+            one.description()
 
 
 def judge(settings: JudgeSettings) -> Counts:
@@ -41,12 +40,7 @@ def judge(settings: JudgeSettings) -> Counts:
 
     A judgement in the journal, from this build or any other, is never paid for again.
     """
-    material = read_material(
-        settings.queries,
-        settings.documents,
-        settings.pools,
-        already_anonymous=settings.already_anonymous,
-    )
+    material = read_material(settings)
     report = grade_pools(
         material,
         settings.judges,
@@ -66,13 +60,6 @@ def judge(settings: JudgeSettings) -> Counts:
 
 def _counts(report: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in report.items() if key != "judge" and value not in ({}, 0)}
-
-
-def _check(settings: JudgeSettings) -> None:
-    """Check that the keys are set and the cross-encoders exist."""
-    for one in settings.judges.judges:
-        one.key()
-        one.description()
 
 
 def _estimate(settings: JudgeSettings, sizes: Mapping[str, Estimate]) -> Estimate:
@@ -102,7 +89,6 @@ JUDGE = Step(
     judge,
     "judgements",
     estimate=_estimate,
-    check=_check,
     asks=True,
     version=prompt_version(),
 )

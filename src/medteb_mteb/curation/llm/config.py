@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from mar_st.errors import MarError
-from mar_st.options import Settings, read_yaml, validated
+from mar_st.options import Settings
 from medteb_mteb.curation.step import Estimate, Runtime
 
 if TYPE_CHECKING:
@@ -58,12 +57,6 @@ class LLM(Settings):
     price_in: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
     price_out: Annotated[float, Runtime()] = Field(default=0.0, ge=0, allow_inf_nan=False)
     budget: Annotated[float | None, Runtime()] = Field(default=None, ge=0, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_file(cls, value: Any) -> Any:
-        """Take the content of a file, a mapping with the single key `llm`, too."""
-        return value["llm"] if isinstance(value, dict) and set(value) == {"llm"} else value
 
     @field_validator("base_url")
     @classmethod
@@ -150,15 +143,6 @@ def added(estimates: Iterable[Estimate], rows: int, queries: int = 0) -> Estimat
     names = ("requests", "prompt_tokens", "answer_tokens", "cost")
     sums = {name: sum(getattr(one, name) for one in each) for name in names}
     return Estimate(rows, queries=queries, **sums)
-
-
-def load_llm(path: str | Path) -> LLM:
-    """Load the LLM of a YAML file, a mapping with the single key `llm`.
-
-    Raises:
-        MarError: The file cannot be read, or its content does not fit `LLM`.
-    """
-    return validated(LLM, read_yaml(Path(path)), str(path))
 
 
 def settings_digest(settings: Mapping[str, Any]) -> bytes:

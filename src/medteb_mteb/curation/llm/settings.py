@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
 
 
-def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
-    """Refuse to send texts that have not been anonymised.
-
-    Args:
-        texts: Texts by name for messages, for instance `{"queries": [...], "documents": [...]}`.
-
-    Raises:
-        MarError: A text has not been anonymised.
-    """
-    counts = {name: sum(not text.anonymised for text in some) for name, some in texts.items()}
-    if any(counts.values()):
-        summary = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
-        raise MarError(
-            f"{summary} have not been anonymised, and this step would send them to an LLM. Run 'medteb "
-            "anonymize' on them first; if they hold no personal data, give --already-anonymous."
-        )
-
-
 class PrivateSettings(StepSettings):
     """Options of a step that sends its texts to LLMs."""
 
@@ -44,11 +26,32 @@ class PrivateSettings(StepSettings):
         False, description="Also send texts that were not anonymised: they hold no personal data."
     )
 
+    def refuse_private(self, **texts: Sequence[Text]) -> None:
+        """Refuse to send texts that have not been anonymised.
+
+        Args:
+            **texts: Texts by name for messages, for instance `queries` and `documents`.
+
+        Raises:
+            MarError: A text has not been anonymised.
+        """
+        counts = {name: sum(not text.anonymised for text in some) for name, some in texts.items()}
+        if any(counts.values()) and not self.already_anonymous:
+            summary = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
+            raise MarError(
+                f"{summary} have not been anonymised, and this step would send them to an LLM. Run 'medteb "
+                "anonymize' on them first; if they hold no personal data, give --already-anonymous."
+            )
+
 
 class WriterSettings(StepSettings):
     """Options of a step that has one LLM answer prompts."""
 
     llm: Annotated[LLM, FromFile()] = Field(description="YAML file of the LLM.")
+
+    def check(self) -> None:
+        """Check that the key of the LLM is set."""
+        self.llm.key()
 
     def ask(
         self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
@@ -77,12 +80,3 @@ class WriterSettings(StepSettings):
         """Return who has written the texts, in the form of `provenance.json`."""
         writer = {"name": self.llm.name, **self.llm.settings(version), "answered": generation.answered}
         return {"writers": [writer]}
-
-
-def check_key(settings: WriterSettings) -> None:
-    """Check that the key of the LLM is set.
-
-    Raises:
-        MarError: It is missing.
-    """
-    settings.llm.key()

@@ -17,7 +17,7 @@ from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.lineage import provenance_of
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key, refuse_private
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
@@ -74,8 +74,7 @@ def sts(settings: StsSettings) -> Counts:
     of every query.
     """
     terms, selection, number = _selected(settings)
-    if not settings.already_anonymous:
-        refuse_private({"queries": [one.query for one in selection.candidates]})
+    settings.refuse_private(queries=[one.query for one in selection.candidates])
     # Whether a test is possible at all is known before anything is paid.
     queries = {one.query.id: [one.query.full] for one in selection.candidates}
     entries = {one.query.id: one.entry.pair for one in selection.candidates}
@@ -229,7 +228,6 @@ STS = Step(
     sts,
     "editions",
     estimate=_estimate,
-    check=check_key,
     trains=True,
     asks=True,
     version=prompt_version(),

@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from mar_st.options import Argument
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key, refuse_private
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
@@ -48,8 +48,7 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
     """
     rows = Rows()
     chosen = _chosen(settings, rows)
-    if not settings.already_anonymous:
-        refuse_private({"documents": chosen})
+    settings.refuse_private(documents=chosen)
     version = query_version(settings.language)
     prompts = [_prompt(document, settings) for document in chosen]
     generation = settings.ask(prompts, version, strings_of(QUERIES_KEY), "queries")
@@ -142,7 +141,6 @@ SYNTHESIZE_QUERIES = Step(
     synthesize_queries,
     "pairs",
     estimate=_estimate,
-    check=check_key,
     result_file="pairs.jsonl",
     trains=True,
     asks=True,

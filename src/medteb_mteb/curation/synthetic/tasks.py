@@ -10,7 +10,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.config import added
-from medteb_mteb.curation.llm.settings import WriterSettings, check_key
+from medteb_mteb.curation.llm.settings import WriterSettings
 from medteb_mteb.curation.step import Counts, Step
 from medteb_mteb.curation.synthetic.answers import read_example, strings_of
 from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
@@ -161,7 +161,6 @@ SYNTHESIZE_TASKS = Step(
     synthesize_tasks,
     "triples",
     estimate=_estimate,
-    check=check_key,
     result_file="triples.jsonl",
     trains=True,
     version=" ".join(f"{brainstorm_version(one)} {example_version(one)}" for one in LANGUAGES),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from mar_st.options import Argument
 from medteb_mteb.curation.judge.controls import CONTROLS
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.material import PooledSettings, read_material
 from medteb_mteb.curation.judge.plan import cut
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, check_key
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, tokens_of
+from medteb_mteb.curation.llm.settings import WriterSettings
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Step, tokens_of
 from medteb_mteb.curation.training.prompt import (
     DOCUMENT_TOKENS,
     PROMPT_TOKENS,
@@ -38,12 +36,9 @@ if TYPE_CHECKING:
 DOCUMENTS_PER_PROMPT, TOKENS_PER_PROMPT = 10, 16_000
 
 
-class TriplesSettings(WriterSettings, PrivateSettings, AgainstSettings):
+class TriplesSettings(WriterSettings, PooledSettings, AgainstSettings):
     """Options of `medteb triples`."""
 
-    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
-    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
-    pools: Annotated[Path, Argument(), Input("pools")] = Field(description="Pools of documents.")
     depth: int = Field(50, ge=1, description="Number of top documents of a pool to judge. MAR used 50.")
     negatives: int = Field(15, ge=0, description="Maximum number of negatives, best first. MAR has 15.")
 
@@ -67,14 +62,7 @@ def make_triples(settings: TriplesSettings) -> Counts:
     `dropped.jsonl` queries that make neither, `failed.jsonl` prompts without a good answer.
     """
     rows = Rows()
-    material = read_material(
-        settings.queries,
-        settings.documents,
-        settings.pools,
-        already_anonymous=settings.already_anonymous,
-        depth=settings.depth,
-    )
-    queries = list(material.groups())
+    queries = list(read_material(settings, settings.depth).groups())
     leaks = settings.held_out().leaks([query.text for query in queries])
     batches: dict[str, list[_Batch]] = {}
     for row, query in enumerate(queries):
@@ -188,7 +176,6 @@ TRIPLES = Step(
     make_triples,
     "triples",
     estimate=_estimate,
-    check=check_key,
     trains=True,
     asks=True,
     version=prompt_version(),

@@ -14,7 +14,7 @@ import pytest
 from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
 from medteb_mteb.curation.judge.judges import Judges
 from medteb_mteb.curation.judge.judging import grade_pools
-from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.material import PooledSettings, read_material
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,10 +49,9 @@ class Source:
 
     def judged(self, judges, out="out", *, journal=None, already_anonymous=True):
         """Report of a judging of these files."""
-        material = read_material(
-            *(self.path(name) for name in ("queries", "documents", "pools")),
-            already_anonymous=already_anonymous,
-        )
+        inputs = {name: self.path(name) for name in ("queries", "documents", "pools")}
+        settings = PooledSettings(out=self.folder / out, already_anonymous=already_anonymous, **inputs)
+        material = read_material(settings)
         path = self.folder / f"{journal or out}.sqlite"
         return grade_pools(material, judges, self.folder / out, path)
 

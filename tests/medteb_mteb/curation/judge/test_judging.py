@@ -11,7 +11,8 @@ import rule_judges
 import yaml
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.judge.judges import Judges, LearnedJudge, load_judges
+from mar_st.options import validated
+from medteb_mteb.curation.judge.judges import Judges, LearnedJudge
 from medteb_mteb.curation.judge.material import read_pools
 from medteb_mteb.curation.judge.prompt import prompt_version, render
 from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
@@ -247,12 +248,10 @@ def test_another_cross_encoder_in_the_same_folder_makes_another_step(tmp_path, m
         ([{"name": "a", "model": m, "base_url": "http://x"} for m in "mn"], "name"),
     ],
 )
-def test_files_of_judges_that_cannot_be_used_are_refused(tmp_path, judges, words):
-    file = tmp_path / "judges.yaml"
-    file.write_text(yaml.safe_dump({"judges": judges}), encoding="utf-8")
+def test_judges_that_cannot_be_used_are_refused(judges, words):
     with pytest.raises(MarError, match=words) as refused:
-        load_judges(file)
-    assert str(file) in str(refused.value)
+        validated(Judges, {"judges": judges}, "judges.yaml")
+    assert "judges.yaml" in str(refused.value)
     assert "secret" not in str(refused.value)
 
 

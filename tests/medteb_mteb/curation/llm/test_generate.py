@@ -19,7 +19,7 @@ from medteb_mteb.curation.llm.client import Prompt
 from medteb_mteb.curation.llm.generate import Job
 from medteb_mteb.curation.llm.generate import ask as ask_all
 from medteb_mteb.curation.llm.journal import Journal, journal_path
-from medteb_mteb.curation.llm.settings import refuse_private
+from medteb_mteb.curation.llm.settings import PrivateSettings
 
 
 @pytest.fixture
@@ -291,6 +291,7 @@ def test_a_kill_at_any_moment_loses_no_paid_answer(
 
 
 def test_texts_that_were_not_anonymised_are_refused():
-    refuse_private({"queries": [Text("1", "a", anonymised="v1")]})
+    settings = PrivateSettings(out="out")
+    settings.refuse_private(queries=[Text("1", "a", anonymised="v1")])
     with pytest.raises(MarError, match="1 of 2 queries"):
-        refuse_private({"queries": [Text("1", "a", anonymised="v1"), Text("2", "b")]})
+        settings.refuse_private(queries=[Text("1", "a", anonymised="v1"), Text("2", "b")])
