@@ -209,8 +209,7 @@ def _make(task: EnglishTask) -> type[SnapshotTask]:
         sample_creation="found",
         is_public=False,
     )
-    made: type[SnapshotTask] = make_task(of, _BASES[task.type], of=task)
-    return made
+    return make_task(of, _BASES[task.type], of=task)
 
 
 ENGLISH_TASKS = tuple(_make(task) for task in english_tasks().values())

@@ -230,8 +230,7 @@ def _published(name: str, hub: str, split: str, row: Mapping[str, Any], variant:
         contributed_by="HAKARI-Bench",
         **{key: getattr(source, key) for key in same},
     )
-    made: type[NanoTask] = make_task(of, NanoTask, set_name=name, split=split, variant=variant)
-    return made
+    return make_task(of, NanoTask, set_name=name, split=split, variant=variant)
 
 
 NANO_TASKS = tuple(

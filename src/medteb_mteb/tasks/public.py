@@ -66,7 +66,7 @@ def _edition_task(name: str, fields: Mapping[str, Any]) -> type[EditionTask]:
         name, f"medteb/{name}", "no-edition", "medteb", eval_langs=["cmn-Hans"], reference=_PAPER, **fields
     )
     base: Any = AbsTaskSTS if of.type == "STS" else JudgedRetrieval
-    made: type[EditionTask] = make_task(of, EditionTask, base, base_metadata=of)
+    made = make_task(of, EditionTask, base, base_metadata=of)
     # mteb lists and filters classes, so the class shows the active edition at import.
     made.metadata = made().metadata
     return made
@@ -143,8 +143,7 @@ def _cmirb_task(row: Mapping[str, Any]) -> type[CMIRBTask]:
         adapted_from=[row["adapted_from"]] if row["adapted_from"] else None,
         contributed_by="CMIRB",
     )
-    made: type[CMIRBTask] = make_task(of, CMIRBTask)
-    return made
+    return make_task(of, CMIRBTask)
 
 
 CMIRB_TASKS = tuple(_cmirb_task(row) for row in table("cmirb")["sets"])
@@ -193,8 +192,7 @@ def _built_task(name: str, row: Mapping[str, Any]) -> type[BuiltTask]:
         **{key: value for key, value in row.items() if key not in own},
     }
     of = metadata(name, f"medteb/{name}", NOT_BUILT, *row.get("citations", ["bmretriever"]), **fields)
-    made: type[BuiltTask] = make_task(of, BuiltTask, sources=row["sources"])
-    return made
+    return make_task(of, BuiltTask, sources=row["sources"])
 
 
 BUILT_TASKS = tuple(_built_task(name, row) for name, row in table("built").items())

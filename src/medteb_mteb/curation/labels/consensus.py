@@ -7,7 +7,6 @@ are ours.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from mar_st.errors import MarError
-from mar_st.files import write_json, write_text
+from mar_st.files import write_json
 from mar_st.options import Argument, Settings, Switch
+from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.labels.grades import GRADES, Label, by_pair, read_judging, value
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings
 
@@ -158,15 +158,9 @@ def label_pairs(settings: ConsensusSettings) -> Counts:
     report["missing"] = {judge: missing[judge] for judge in settings.only or judging.judges}
     rule = settings.model_dump(mode="json", include=set(ConsensusRule.model_fields))
     content = {**rule, "labels": counts(labels), "agreement": report}
-    rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
-    write_text(settings.out / "labels.jsonl", "".join(rows))
+    write_rows(settings.out / "labels.jsonl", (label.to_json() for label in labels))
     write_json(settings.out / "agreement.json", content)
-    recorded = {
-        **rule,
-        "positive": list(settings.positive),
-        "labels": content["labels"],
-        "agreement": report.get("labels", {}),
-    }
+    recorded = {**content, "positive": list(settings.positive), "agreement": report.get("labels", {})}
     return Counts(
         len(labels),
         queries=len({label.query_id for label in labels}),

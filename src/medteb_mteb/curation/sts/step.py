@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +79,13 @@ def sts(settings: StsSettings) -> Counts:
     # Whether a test is possible at all is known before anything is paid.
     queries = {one.query.id: [one.query.full] for one in selection.candidates}
     entries = {one.query.id: one.entry.pair for one in selection.candidates}
-    _split(entries, queries, set(queries), settings)
+    split = partial(
+        split_by_entry,
+        test=settings.test,
+        training_queries=[query for path in settings.training for query in training_queries(path)],
+        held_out=settings.held_out(),
+    )
+    split(entries, queries, whole=set(queries))
     prompts = [render(one) for one in selection.candidates]
     generation = settings.ask(prompts, prompt_version(), read_rewrites, "sts")
     rows = [
@@ -97,11 +104,10 @@ def sts(settings: StsSettings) -> Counts:
     if generation.stopped:
         return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
     usable = {row.candidate.query.id: row for row in rows if row.good}
-    sides = _split(
+    sides = split(
         {name: entries[name] for name in usable},
         {name: [row.candidate.query.full, *row.good.values()] for name, row in usable.items()},
-        {name for name, row in usable.items() if not row.dropped},
-        settings,
+        whole={name for name, row in usable.items() if not row.dropped},
     )
     by_id = {row.candidate.query.id: row for row in rows}
     training = _write_training(settings.out / "train", [by_id[name] for name in sides.train])
@@ -135,22 +141,6 @@ def _selected(settings: StsSettings) -> tuple[Dictionary, Selection, int]:
             "terms occur in the queries."
         )
     return terms, selection, len(texts)
-
-
-def _split(
-    entries: Mapping[str, tuple[str, str]],
-    sentences: Mapping[str, Sequence[str]],
-    whole: set[str],
-    settings: StsSettings,
-) -> QuerySplit:
-    return split_by_entry(
-        entries,
-        sentences,
-        whole=whole,
-        test=settings.test,
-        training_queries=[query for path in settings.training for query in training_queries(path)],
-        held_out=settings.held_out(),
-    )
 
 
 def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> int:
