@@ -6,13 +6,11 @@ import json
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import yaml
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.types import Licenses
-
-T = TypeVar("T")
 
 #: Fields that all tasks of this package share, unless a table says otherwise.
 _COMMON: dict[str, Any] = {
@@ -63,17 +61,16 @@ def metadata(name: str, path: str, revision: str, *cited: str | None, **fields: 
     return TaskMetadata.model_validate({**_COMMON, **fields, **named})
 
 
-def make_task(of: TaskMetadata, base: type[T], /, *bases: type[Any], **attributes: Any) -> type[T]:
+def make_task(of: TaskMetadata, /, *bases: type[Any], **attributes: Any) -> type[Any]:
     """Return a class of tasks.
 
     Args:
         of: The tasks' metadata.
-        base: First base class.
-        bases: Further base classes.
+        bases: Base classes.
         **attributes: Further class attributes.
     """
     content = {"metadata": of, "__doc__": of.description, "__module__": __name__, **attributes}
-    return type(re.sub(r"\W", "_", of.name), (base, *bases), content)
+    return type(re.sub(r"\W", "_", of.name), bases, content)
 
 
 def licence_for_mteb(licence: str) -> str:
