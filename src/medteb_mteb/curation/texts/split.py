@@ -37,13 +37,14 @@ def near_duplicates(
     other = left if right is None else right
     if not left or not other:
         return
-    first, second = _grams(left, other)
-    sizes, other_sizes = (np.asarray(m.sum(1)).ravel() for m in (first, second))
-    transposed = second.T.tocsr()
-    for start in range(0, first.shape[0], TEXTS_PER_BLOCK):
-        shared = (first[start : start + TEXTS_PER_BLOCK] @ transposed).tocoo()
+    vocabulary: dict[str, int] = {}
+    others, other_sizes = _grams(other, vocabulary, grow=True)
+    transposed = others.T.tocsr()
+    for start in range(0, len(left), TEXTS_PER_BLOCK):
+        block, sizes = _grams(left[start : start + TEXTS_PER_BLOCK], vocabulary, grow=False)
+        shared = (block @ transposed).tocoo()
         rows, columns = shared.row + start, shared.col
-        similarity = shared.data / (sizes[rows] + other_sizes[columns] - shared.data)
+        similarity = shared.data / (sizes[shared.row] + other_sizes[columns] - shared.data)
         kept = similarity >= threshold
         if right is None:
             kept &= rows < columns
@@ -120,21 +121,26 @@ def split_queries(
     )
 
 
-def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
+def _grams(texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool) -> tuple[Any, np.ndarray]:
+    """Return which 1- and 2-grams of a vocabulary each text has, and how many it has in all.
+
+    Args:
+        texts: The texts.
+        vocabulary: Column of each n-gram.
+        grow: Add those that it lacks.
+    """
     from scipy.sparse import csr_matrix  # lazy: scipy
 
-    vocabulary: dict[str, int] = {}
-    sides = []
-    for texts in (left, right):
-        indices: list[int] = []
-        ends = [0]
-        for text in texts:
-            plain = normalise(text) or text  # a text of symbols only is compared unchanged
-            grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
-            indices += sorted(vocabulary.setdefault(gram, len(vocabulary)) for gram in sorted(grams))
-            ends.append(len(indices))
-        sides.append((indices, ends))
-    return tuple(
-        csr_matrix((np.ones(len(indices), dtype=np.float32), indices, ends), (len(ends) - 1, len(vocabulary)))
-        for indices, ends in sides
-    )
+    indices: list[int] = []
+    ends, sizes = [0], []
+    for text in texts:
+        plain = normalise(text) or text  # a text of symbols only is compared unchanged
+        grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
+        if grow:
+            for gram in grams:
+                vocabulary.setdefault(gram, len(vocabulary))
+        indices += (vocabulary[gram] for gram in grams if gram in vocabulary)
+        ends.append(len(indices))
+        sizes.append(len(grams))
+    ones = np.ones(len(indices), dtype=np.float32)
+    return csr_matrix((ones, indices, ends), (len(texts), len(vocabulary))), np.array(sizes, dtype=np.float32)

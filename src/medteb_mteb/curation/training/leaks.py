@@ -16,8 +16,6 @@ from medteb_mteb.folders.content import read_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Texts that are compared with a test at once.
-_TEXTS_PER_PORTION = 20_000
 #: Training sets of a folder.
 _TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl", "corpus.jsonl")
 
@@ -39,12 +37,9 @@ class HeldOut:
     def leaks(self, queries: Sequence[str]) -> dict[int, str]:
         """Return, by row of each query that is a near-duplicate of a test's, the most similar one's name."""
         best: dict[int, tuple[float, int]] = {}
-        for start in range(0, len(queries) if self.texts else 0, _TEXTS_PER_PORTION):
-            portion = queries[start : start + _TEXTS_PER_PORTION]
-            for place, other, similarity in near_duplicates(portion, self.texts, threshold=self.threshold):
-                row = start + place
-                if row not in best or similarity > best[row][0]:
-                    best[row] = similarity, other
+        for row, other, similarity in near_duplicates(queries, self.texts, threshold=self.threshold):
+            if row not in best or similarity > best[row][0]:
+                best[row] = similarity, other
         return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
 
 
