@@ -173,7 +173,7 @@ def _pull_request(title: str, checked: Checked) -> str:
         )
         shown = ("not stated" if fact is None else str(fact) for fact in facts)
         models.append([revision.name, revision.folder.name, *shown])
-    asked = [f"- {model}, {tasks}: {problem}" for model, tasks, problem in checked.open_questions()]
+    asked = [f"- {model}, {tasks}: {problem}" for model, tasks, _, problem in checked.open_questions()]
     files = {
         one.meta: [Path(f"{task}.json") for task in one.results] for one in revisions if one.meta is not None
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.errors import MarError
@@ -95,7 +96,7 @@ class EditionDiff:
         if self.scores is None or len(self.scores) < 2:
             return None
         value = float(kendalltau([one.first for one in self.scores], [one.second for one in self.scores])[0])
-        return None if value != value else value  # NaN: all scores are the same
+        return None if isnan(value) else value  # NaN: all scores are the same
 
     def page(self) -> Page:
         """Return the page of findings."""

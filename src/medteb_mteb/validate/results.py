@@ -131,24 +131,25 @@ class Checked:
         problems = [one for one in self.problems if one.point == point]
         if not problems:
             return Finding(point, "ok", "no problem")
-        rows = tuple(grouped(problems))
+        rows = tuple(_grouped(problems))
         reason = f"{counted(len(rows), 'problem')}: {ADVICE[point]}"
-        table = Table(("model", "tasks", "problem"), rows)
+        table = Table(("model", "tasks", "verdict", "problem"), rows)
         return Finding(point, worst([one.verdict for one in problems]), reason, table=table)
 
-    def open_questions(self) -> list[tuple[str, str, str]]:
-        """Return model, tasks and problem of what a reviewer of the ready results would ask about."""
+    def open_questions(self) -> list[tuple[str, ...]]:
+        """Return what a reviewer of the ready results would ask: model, tasks, verdict, problem."""
         ready = {(one.name, task) for one in self.revisions for task in ("", *one.results)}
         problems = [one for one in self.problems if one.point != PRIVATE and (one.model, one.task) in ready]
-        return list(grouped(problems))
+        return list(_grouped(problems))
 
 
-def grouped(problems: Sequence[Problem]) -> Iterator[tuple[str, str, str]]:
-    """Yield model, tasks and problem, the tasks with the same problem of a model in one."""
+def _grouped(problems: Sequence[Problem]) -> Iterator[tuple[str, ...]]:
+    """Yield model, tasks, verdict and problem; tasks with the same problem of a model are in one."""
     tasks = defaultdict(list)
     for one in problems:
-        tasks[one.model, one.reason].append(one.task or "all tasks")
-    yield from ((model, ", ".join(names), reason) for (model, reason), names in tasks.items())
+        tasks[one.model, one.verdict, one.reason].append(one.task or "all tasks")
+    for (model, verdict, reason), names in tasks.items():
+        yield model, ", ".join(names), verdict, reason
 
 
 def check_results(cache: ResultCache, models: Sequence[str], tasks: Sequence[str]) -> Checked:
