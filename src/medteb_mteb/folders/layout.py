@@ -16,13 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from mar_st.errors import MarError
 from mar_st.files import YamlError, parse_yaml, regular, sha256
 from mar_st.options import Settings, invalid
-from medteb_mteb.editions import (
-    MANIFEST_NAME,
-    Edition,
-    leads_outside,
-    load_edition,
-    verify,
-)
+from medteb_mteb.editions import MANIFEST_NAME, Edition, leads_outside, load_edition, verify
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 

@@ -14,11 +14,7 @@ from medteb_mteb.validate.contents import (
     rows,
     size,
 )
-from medteb_mteb.validate.judges import (
-    accuracy_of_labels,
-    agreement_of_judges,
-    position_bias,
-)
+from medteb_mteb.validate.judges import accuracy_of_labels, agreement_of_judges, position_bias
 from medteb_mteb.validate.systems import holes, order_of_systems, pool_bias
 
 if TYPE_CHECKING:

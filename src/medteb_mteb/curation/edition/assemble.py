@@ -111,27 +111,22 @@ def assemble(settings: AssembleSettings) -> Counts:
         {text.id: text for text in read_texts(settings.documents)},
     )
     material.add(read_labels(settings.labels))
-    counts, queries = material.counts, material.queries
+    counts = material.counts
     answered = {query: row for query, row in material.qrels.items() if any(row.values())}
     judged = len({*material.qrels, *material.disputed})
     counts["queries without a positive"] = judged - len(answered)
     if not answered:
         raise MarError("No query has a positive, so there is nothing to make a test of.")
-    split = split_queries(
-        {query: queries[query].full for query in sorted(answered)},
-        settings.test,
-        seed=SEED,
-        threshold=settings.threshold,
-    )
+    texts_of = {query: material.queries[query].full for query in sorted(answered)}
+    split = split_queries(texts_of, settings.test, threshold=settings.threshold)
     trained_on = [query for path in settings.against for query in training_queries(path)]
-    texts = [queries[query].full for query in split.test]
-    near = {row for row, _, _ in near_duplicates(texts, trained_on, threshold=settings.threshold)}
+    tested = [texts_of[query] for query in split.test]
+    near = {row for row, _, _ in near_duplicates(tested, trained_on, threshold=settings.threshold)}
     counts["test queries near a training query"] = len(near)
     test = [query for row, query in enumerate(split.test) if row not in near]
     _check_size(len(test), f"{len(answered)} of {judged} judged queries have a positive", settings, counts)
-    leaks = read_held_out(settings.keep_away, settings.threshold).leaks(
-        [queries[q].full for q in split.train]
-    )
+    held_out = read_held_out(settings.keep_away, settings.threshold)
+    leaks = held_out.leaks([texts_of[query] for query in split.train])
     counts["training queries near another test"] = len(leaks)
     train = {query: answered[query] for row, query in enumerate(split.train) if row not in leaks}
     triples = _write_training(settings.out / "train", train, material)

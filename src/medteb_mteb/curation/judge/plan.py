@@ -11,12 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from medteb_mteb.curation.judge.controls import (
-    CONTROLS,
-    ECHOES,
-    MISGRADED_REASONS,
-    with_controls,
-)
+from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES, MISGRADED_REASONS, with_controls
 from medteb_mteb.curation.judge.prompt import render
 from medteb_mteb.curation.llm.config import settings_digest
 from medteb_mteb.curation.step import SEED, tokens_of

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.text.texts import normalise
+from medteb_mteb.curation.step import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,24 +92,21 @@ class Split:
     largest: int
 
 
-def split_queries(
-    queries: Mapping[str, str], test: float, *, seed: int = 42, threshold: float = QUERY_SIMILARITY
-) -> Split:
+def split_queries(queries: Mapping[str, str], test: float, *, threshold: float = QUERY_SIMILARITY) -> Split:
     """Put whole clusters of near-duplicate queries on one side.
 
-    Clusters are drawn with a seed and go to the test as long as they fit.
+    Clusters are drawn, always the same, and go to the test as long as they fit.
 
     Args:
         queries: Text by id.
         test: Maximum number of test queries, or their share if below 1; 1 or more of all there are takes all.
-        seed: Seed of the draw.
         threshold: See `near_duplicates`.
     """
     ids, texts = list(queries), list(queries.values())
     groups = clusters(texts, threshold=threshold)
     wanted = round(test * len(ids)) if test < 1 else int(test)
     drawn = groups[:]
-    random.Random(seed).shuffle(drawn)
+    random.Random(SEED).shuffle(drawn)
     chosen: set[int] = set()
     for group in drawn:
         if len(chosen) + len(group) <= wanted:
