@@ -60,13 +60,12 @@ class Changes:
         counts = [f"{len(ids):,} {kind}" for kind, ids in kinds.items() if ids]
         reason = f"{', '.join(counts)}, {self.same:,} the same"
         if self.grades:
-            header = ("grade in the first", "grade in the second", "number", "ids")
-            rows = tuple(
-                (*grades, f"{len(ids):,}", _some(ids)) for grades, ids in sorted(self.grades.items())
-            )
-            return Finding(title, "warning", reason, table=Table(header, rows))
-        header = ("change", "number", "ids")
-        rows = tuple((kind, f"{len(ids):,}", _some(ids)) for kind, ids in kinds.items() if ids)
+            header: tuple[str, ...] = ("grade in the first", "grade in the second", "number", "ids")
+            groups: dict[tuple[str, ...], list[str]] = {key: self.grades[key] for key in sorted(self.grades)}
+        else:
+            header = ("change", "number", "ids")
+            groups = {(kind,): ids for kind, ids in kinds.items() if ids}
+        rows = tuple((*key, f"{len(ids):,}", _some(ids)) for key, ids in groups.items())
         return Finding(title, "warning", reason, table=Table(header, rows))
 
 
@@ -125,7 +124,7 @@ class EditionDiff:
         rows = (("revision in results", *self.revisions), ("digest of the scored data", *self.digests))
         table = Table(("", *self.names), rows)
         if self.digests[0] != self.digests[1]:
-            return Finding("Scored data", "warning", "scores cannot be compared across them", table=table)
+            return Finding("Scored data", "warning", "scores on the two cannot be compared", table=table)
         if self.revisions[0] != self.revisions[1]:
             reason = "no difference, but results carry two revisions: the manifests differ"
             return Finding("Scored data", "warning", reason, table=table)
