@@ -186,10 +186,9 @@ def draw(systems: Mapping[str, Sequence[Sample]], groups: Sequence[NDArray[np.in
     questions = _questions(groups)
     resampled: dict[str, list[Array]] = {name: [] for name in systems}
     for weights in resample_weights(questions, RESAMPLES, SEED):
+        by_task = [weights[:, group] for group in groups]
         for name, samples in systems.items():
-            scores = [
-                sample.statistic(weights[:, group]) for sample, group in zip(samples, groups, strict=True)
-            ]
+            scores = [sample.statistic(counts) for sample, counts in zip(samples, by_task, strict=True)]
             resampled[name].append(np.mean(scores, axis=0))
     parts = _parts(systems, groups, questions)
     return {
