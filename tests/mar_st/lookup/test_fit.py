@@ -45,8 +45,19 @@ def test_fitting_is_deterministic_and_the_scale_multiplies(texts, vectors, fitte
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), fitted.parameters(), strict=True))
     assert again.features.names == fitted.features.names
     single = fit_lookup(texts, vectors, scale=1)
-    torch.testing.assert_close(3 * single.embedding.weight, fitted.embedding.weight)
-    torch.testing.assert_close(single.bias, fitted.bias)
+    triple = fit_lookup(texts, vectors, scale=3)
+    torch.testing.assert_close(3 * single.embedding.weight, triple.embedding.weight)
+    torch.testing.assert_close(single.bias, triple.bias)
+
+
+def test_the_longer_the_mean_of_the_teacher_the_larger_the_scale(texts, vectors):
+    centred = vectors - vectors.mean(axis=0)
+    shift = np.eye(vectors.shape[1], dtype=np.float32)[0] * np.sqrt(np.square(centred).sum(axis=1).mean())
+    plain, twice, far = (
+        fit_lookup(texts, centred + length * shift, ridge=0.3).embedding.weight for length in (0, 2**0.5, 100)
+    )
+    torch.testing.assert_close(twice, 2 * plain, rtol=0.05, atol=0.01 * float(plain.abs().max()))
+    torch.testing.assert_close(far, 4 * plain, rtol=0.05, atol=0.01 * float(plain.abs().max()))
 
 
 def test_the_ridge_is_chosen_on_held_out_texts(vectors, texts, fitted):
