@@ -35,7 +35,8 @@ from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.model.digest import modules_digest
 from mar_st.model.opening import open_model
 from mar_st.modules.arrangement import route
-from mar_st.teachers import ModelTeacher, TeacherStore
+from mar_st.teachers.model import ModelTeacher
+from mar_st.teachers.store import TeacherStore
 from mar_st.text.bm25 import BM25Index
 from mar_st.text.texts import normalise
 from mar_st.text.words import character_bigrams

@@ -1,4 +1,4 @@
-"""Encoding speed: `mar_st.encode.Engine` against other encoders, on one corpus and one model.
+"""Encoding speed: `mar_st.encode.engine.Engine` against other encoders, on one corpus and one model.
 
     python benchmarks/encode.py --shape base --texts A.jsonl B.jsonl --number 1000     # a CPU
     python benchmarks/encode.py --shape 4b --texts A.jsonl --number 20000 --device cuda:0 --fill 512
@@ -111,7 +111,7 @@ def system(args: argparse.Namespace, folder: Path) -> Any:
     """A function from texts to vectors."""
     name, device = args.one, args.device
     if name.startswith("mar"):
-        from mar_st.encode import Engine
+        from mar_st.encode.engine import Engine
         from mar_st.kernels.linear import best_kernel, use_kernel
 
         model = load(folder, args.precision, device)
@@ -197,10 +197,9 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 
 def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Encode a corpus on disk as `mar encode` does."""
-    from mar_st.encode import EncodeSettings
     from mar_st.encode.corpus import scan_corpus
     from mar_st.encode.folder import SHARDS
-    from mar_st.encode.settings import SHARD_ROWS
+    from mar_st.encode.settings import SHARD_ROWS, EncodeSettings
     from mar_st.encode.worker import EncodeJob, Worker
 
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))

@@ -144,8 +144,9 @@ def milvus_lite(name, vectors, folder):
 
 
 def mar_index(name, vectors, folder):
-    from mar_st.encode import VectorFolder, write_vectors
-    from mar_st.index import Index, build_index
+    from mar_st.encode.folder import VectorFolder, write_vectors
+    from mar_st.index.base import Index
+    from mar_st.index.build import build_index
 
     source = folder.parent / "folder"
     if not (source / "manifest.json").is_file():

@@ -18,7 +18,8 @@ def unit(vectors):
 
 
 def real_vectors(given, cache):
-    from mar_st.encode import VectorFolder, encode_corpus
+    from mar_st.encode.encoding import encode_corpus
+    from mar_st.encode.folder import VectorFolder
 
     if given is None:
         given = cache / "real"

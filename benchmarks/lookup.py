@@ -29,7 +29,7 @@ from mar_st import MAR
 from mar_st.evaluation.tasks import Task, load_task
 from mar_st.export import ExportSettings, export
 from mar_st.lookup.fit import fit_lookup
-from mar_st.online import load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

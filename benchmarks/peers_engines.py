@@ -220,7 +220,8 @@ class Mar:
     """Run an exported query encoder; callers go through the batcher of `mar serve`."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        from mar_st.online import MicroBatcher, load_query_encoder
+        from mar_st.online.batcher import MicroBatcher
+        from mar_st.online.encoders import load_query_encoder
         from mar_st.online.lookup import NumpyLookupEncoder
 
         folder = Path(request["folder"])

@@ -187,7 +187,7 @@ def write_reference(model: str, rung: str | None, texts: list[str], threads: int
 
 def write_documents(model: str, corpus: Path, threads: int, out: Path) -> None:
     """Encode the documents of a task; a run that was killed is resumed."""
-    from mar_st.encode import encode_corpus
+    from mar_st.encode.encoding import encode_corpus
 
     encode_corpus(model, corpus, out, threads=threads)
 
@@ -233,7 +233,7 @@ def limited_task(task: str, limit: int, out: Path) -> None:
 
 def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -> Path:
     """Write the first queries of the packaged edition with their documents and some more."""
-    from mar_st.data import locate
+    from mar_st.data.rows import locate
 
     root = locate("package:medteb_mteb/MedTEBRetrieval")
     query_lines = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]

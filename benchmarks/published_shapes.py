@@ -124,7 +124,7 @@ def shape_of(name: str, *, tiny: bool = False) -> Shape:
 
 def packaged_texts() -> list[str]:
     """Documents and queries of the packaged edition."""
-    from mar_st.data import locate
+    from mar_st.data.rows import locate
 
     root = locate("package:medteb_mteb/MedTEBRetrieval")
     texts = []

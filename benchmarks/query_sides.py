@@ -208,7 +208,8 @@ class Side:
         self._ask = ask
 
     def _load_exported(self) -> None:
-        from mar_st.online import MicroBatcher, load_query_encoder
+        from mar_st.online.batcher import MicroBatcher
+        from mar_st.online.encoders import load_query_encoder
 
         encoder: Any = load_query_encoder(
             self.options.out / "exported", backend=self.options.side, threads=self.options.threads

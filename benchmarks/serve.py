@@ -156,9 +156,9 @@ def make_index(folder: Path, encoder: str, documents: int) -> Path:
     """An exact index of vectors around those of the packaged documents' first words."""
     import numpy as np
 
-    from mar_st.encode import write_vectors
-    from mar_st.index import build_index
-    from mar_st.online import load_query_encoder
+    from mar_st.encode.folder import write_vectors
+    from mar_st.index.build import build_index
+    from mar_st.online.encoders import load_query_encoder
 
     rows = [json.loads(line) for line in (TASK / "corpus.jsonl").open(encoding="utf-8")]
     loaded = load_query_encoder(encoder)
@@ -189,7 +189,7 @@ def in_process(
     index: str, encoder: str, texts: list[str], k: int, hybrid: bool, seconds: float
 ) -> tuple[dict[str, float], list[Question]]:
     """Queries per second of `Searcher.search` by batch size, and the questions with their right answers."""
-    from mar_st.index import Searcher
+    from mar_st.index.searcher import Searcher
 
     searcher = Searcher.open(index, encoder)
     questions = []

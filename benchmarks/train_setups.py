@@ -135,7 +135,7 @@ def sides_of(stage: str) -> tuple[str, ...]:
 
 def rows_of(case: Case) -> list[dict[str, str]]:
     """Rows of query, positive and negative, as they are or drawn out to 512 tokens and more."""
-    from mar_st.data import read_source
+    from mar_st.data.training import read_source
     from mar_st.recipes.schema import Data
 
     path = case.texts or "package:medteb_mteb/MedTEBRetrieval/train"

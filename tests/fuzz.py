@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.encode import VectorFolder, write_vectors
+from mar_st.encode.folder import VectorFolder, write_vectors
 from mar_st.errors import MarError
 from mar_st.files import parse_yaml
-from mar_st.index import Index, build_index, parse_filter
-from mar_st.online import load_query_encoder
+from mar_st.index.base import Index
+from mar_st.index.build import build_index
+from mar_st.index.filters import parse_filter
+from mar_st.online.encoders import load_query_encoder
 from mar_st.recipes.load import load_recipe
 from medteb_mteb.folders.content import read_folder
 

@@ -45,7 +45,7 @@ printf '{"_id": "1", "text": "高血压患者宜低盐饮食"}\n{"_id": "2", "te
 "$venv/bin/python" - <<'PY'
 from importlib.resources import files
 
-from mar_st.encode import VectorFolder
+from mar_st import VectorFolder
 
 assert VectorFolder.open("vectors").ids.to_pylist() == ["1", "2"]
 for name in ("kernels/encoder.cpp", "planning/backbones.yaml", "serve/page/index.html", "serve/page/page.js"):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.recipes.load import recipe_names
 
 

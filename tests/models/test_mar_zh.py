@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
-from mar_st.encode import VectorFolder
+from mar_st.encode.folder import VectorFolder
 from mar_st.model.family import query_encoders
 from mar_st.model.packed import unpacked_folder
 

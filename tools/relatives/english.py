@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.text.bm25 import BM25Index
 from medteb_mteb.tasks.english import english_tasks

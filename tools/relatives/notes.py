@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from tools.relatives.raw import in_one_line
 
 if TYPE_CHECKING:

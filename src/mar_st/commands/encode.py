@@ -34,7 +34,7 @@ def encode(settings: EncodeCommand) -> dict[str, Any]:
 
     The same command resumes an interrupted run.
     """
-    from mar_st.encode import encode_corpus  # lazy: pyarrow
+    from mar_st.encode.encoding import encode_corpus  # lazy: pyarrow
 
     folder = encode_corpus(
         settings.model,

@@ -64,7 +64,7 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
 
     The same command resumes an interrupted build.
     """
-    from mar_st.index import build_index  # lazy: pyarrow
+    from mar_st.index.build import build_index  # lazy: pyarrow
 
     manifest = build_index(
         settings.vectors,
@@ -83,7 +83,7 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
     Each change of a folder is applied completely or not at all. One that changes more than a fifth of the
     documents builds the index again.
     """
-    from mar_st.encode import VectorFolder  # lazy: pyarrow
+    from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
     from mar_st.index import build  # lazy: pyarrow
     from mar_st.index.base import MILVUS_PREFIX  # lazy: numpy
 
@@ -112,8 +112,8 @@ def index_tune(settings: IndexTune) -> dict[str, Any]:
     BM25 in hybrid search, and stores them in the index.
     """
     from mar_st.data.trec import read_qrels  # lazy: pyarrow
-    from mar_st.index import tune  # lazy: numpy
     from mar_st.index.runs import read_queries  # lazy: tqdm
+    from mar_st.index.tune import tune  # lazy: numpy
 
     return tune(
         settings.index,
@@ -127,7 +127,7 @@ def index_tune(settings: IndexTune) -> dict[str, Any]:
 
 def index_info(index: str) -> dict[str, Any]:
     """Show what an index contains and how it was built."""
-    from mar_st.index import Index  # lazy: numpy
+    from mar_st.index.base import Index  # lazy: numpy
 
     opened = Index.open(index)
     return {

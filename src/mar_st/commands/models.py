@@ -58,9 +58,9 @@ def trim(settings: TrimSettings) -> Any:
 
     Vectors of texts that need no other tokens do not change.
     """
-    from mar_st.data import Texts  # lazy: pyarrow
-    from mar_st.vocabulary import file_texts  # lazy: torch
-    from mar_st.vocabulary import trim as run  # lazy: torch
+    from mar_st.data.sequences import Texts  # lazy: pyarrow
+    from mar_st.vocabulary.texts import file_texts  # lazy: torch
+    from mar_st.vocabulary.trim import trim as run  # lazy: torch
 
     return run(
         settings.source,
@@ -85,7 +85,7 @@ class InfoSettings(Settings):
 
 def info(settings: InfoSettings) -> dict[str, Any]:
     """Show what a model, a folder of vectors or an index contains, without loading weights."""
-    from mar_st.encode import VectorFolder  # lazy: numpy
+    from mar_st.encode.folder import VectorFolder  # lazy: numpy
     from mar_st.files import read_record  # lazy: numpy
     from mar_st.model.describe import describe  # lazy: safetensors
 

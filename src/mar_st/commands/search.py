@@ -12,7 +12,7 @@ from mar_st.options import Argument, Settings, Switch, say
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mar_st.index import Searcher
+    from mar_st.index.searcher import Searcher
 
 
 class SearchSettings(Settings):
@@ -60,7 +60,8 @@ def search(settings: SearchSettings) -> dict[str, Any]:
         from mar_st.data.trec import check_run_name  # lazy: transformers
 
         check_run_name(settings.out)  # before anything is searched
-    from mar_st.index import Index, Searcher  # lazy: numpy
+    from mar_st.index.base import Index  # lazy: numpy
+    from mar_st.index.searcher import Searcher  # lazy: numpy
 
     opened = Index.open(settings.index)
     searcher = Searcher.open(

@@ -98,7 +98,7 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
 
     An interrupted study resumes where it stopped.
     """
-    from mar_st.study import load_study, run_study  # lazy: torch
+    from mar_st.study.grid import load_study, run_study  # lazy: torch
 
     study = load_study(settings.study)
     if settings.seeds is not None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from mar_st.data import locate, read_rows, texts_by_id
+from mar_st.data.rows import locate, read_rows
+from mar_st.data.texts import texts_by_id
 from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.data import Row
+    from mar_st.data.rows import Row
     from mar_st.evaluation.statistics import Kind
 
 TaskType = Literal["retrieval", "rerank", "sts"]

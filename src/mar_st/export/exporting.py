@@ -61,7 +61,7 @@ def run(settings: ExportSettings) -> Listing | dict[str, Any]:
     if encoder.model.truncate_dim is not None:
         raise MarError(
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
-            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.truncation)."
+            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.arrangement.truncation)."
         )
     texts = packaged_queries()
     original = encoder.encode(texts)

@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mar_st.online import QueryEncoder
+    from mar_st.online.protocol import QueryEncoder
 
 #: Maximum texts that are timed one by one, rounds over them, and texts per call when throughput is measured.
 TIMED_TEXTS, ROUNDS, BATCH_TEXTS = 64, 3, 16

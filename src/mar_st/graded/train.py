@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from sentence_transformers import CrossEncoder
 
-    from mar_st.data import Row
+    from mar_st.data.rows import Row
 
 __all__ = ["GradedPair", "GraderSettings", "read_graded", "train_grader"]
 
@@ -85,7 +85,7 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     Raises:
         MarError: A file is missing, there are no rows, or a row is invalid; the message names its line.
     """
-    from mar_st.data import read_rows  # lazy: pyarrow
+    from mar_st.data.rows import read_rows  # lazy: pyarrow
 
     names = list(files)
     pairs = [pair for name in names for pair in read_rows(name, _pair)]

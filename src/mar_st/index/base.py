@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.encode import Entry, VectorFolder
-    from mar_st.encode.corpus import FieldType
+    from mar_st.encode.corpus import Entry, FieldType
+    from mar_st.encode.folder import VectorFolder
     from mar_st.index.filters import Filter
 
 #: How an index names a document within itself: row number or id.
@@ -63,7 +63,7 @@ class Index(ABC):
         has_texts: Whether the documents' texts are kept.
         has_words: Whether it can be searched by words (BM25).
         settings: Search settings for queries of any encoder.
-        efforts: What `mar_st.index.tune` measured per query encoder, by the digest of its modules.
+        efforts: What `mar_st.index.tune.tune` measured per query encoder, by the digest of its modules.
     """
 
     def __init__(self, name: str, about: dict[str, Any]) -> None:

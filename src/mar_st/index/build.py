@@ -17,7 +17,7 @@ import numpy as np
 
 from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
-from mar_st.files import counted, finished_folder, locked, write_json
+from mar_st.files import finished_folder, locked, write_json
 from mar_st.index.base import MILVUS_PREFIX
 from mar_st.index.documents import documents_of, write_documents
 from mar_st.index.folder import (
@@ -37,7 +37,7 @@ from mar_st.index.words import build_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mar_st.encode import VectorFolder
+    from mar_st.encode.folder import VectorFolder
 
 #: Values in all vectors up to which exact search answers within some milliseconds.
 _FEW_VALUES = 100_000_000
@@ -115,7 +115,7 @@ def build_index(
 
 
 def _opened(vectors: VectorFolder | str | Path) -> VectorFolder:
-    from mar_st.encode import VectorFolder  # lazy: safetensors
+    from mar_st.encode.folder import VectorFolder  # lazy: safetensors
 
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
     if not len(folder):
@@ -196,7 +196,7 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
         count = sum(map(len, found))
         if not names or count < len(names) or count == len(opened):
             raise MarError(
-                f"{counted(count, 'document')} of {len(names)} named ones are in {index}, which holds "
+                f"{count} of {len(names)} named documents are in {index}, which holds "
                 f"{len(opened)}. Nothing was deleted: name only ids of the index, and not all of them."
             )
         return _change(opened, found)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.encode import VectorFolder
     from mar_st.encode.corpus import FieldType, Scalar
+    from mar_st.encode.folder import VectorFolder
     from mar_st.index.filters import FieldCondition, Filter
 
 DOCUMENTS, FIELDS = "documents.arrow", "fields.arrow"
@@ -173,7 +173,7 @@ def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[En
     Raises:
         MarError: Ids repeat, or corpus and vectors do not belong together.
     """
-    from mar_st.encode import read_corpus  # lazy: datasets
+    from mar_st.encode.corpus import read_corpus  # lazy: datasets
     from mar_st.encode.folder import text_digests  # lazy: safetensors
 
     names = folder.ids.to_pylist()

@@ -33,8 +33,8 @@ from mar_st.index.vectors import cells, code_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mar_st.encode import VectorFolder
     from mar_st.encode.corpus import FieldType
+    from mar_st.encode.folder import VectorFolder
     from mar_st.index.filters import Filter
 
 #: Environment variable with the credentials for a server: `USER:PASSWORD`, or an API key.
@@ -153,7 +153,7 @@ def build_milvus(
     kind: str,
     progress: bool,
 ) -> dict[str, Any]:
-    """Build a collection from a folder of vectors, see `mar_st.index.build_index`.
+    """Build a collection from a folder of vectors, see `mar_st.index.build.build_index`.
 
     Returns:
         The description of the collection, and its number of documents.

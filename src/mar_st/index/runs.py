@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mar_st.encode import read_corpus
+from mar_st.encode.corpus import read_corpus
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:

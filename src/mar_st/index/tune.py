@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mar_st.data.trec import Qrels
     from mar_st.encode.vectors import Vectors
-    from mar_st.online import QueryEncoder
+    from mar_st.online.protocol import QueryEncoder
 
 #: Recall@10 relative to exact search that search settings should reach.
 RECALL = 0.95

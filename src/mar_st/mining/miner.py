@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.data import Texts, Triples, data_digest, numbered, read_source, read_texts
+from mar_st.data.sequences import Texts, Triples, numbered
+from mar_st.data.texts import read_texts
+from mar_st.data.training import data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_record, sha256, write_json, write_text
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
@@ -21,7 +23,7 @@ from mar_st.options import validated
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mar_st.data import Triple
+    from mar_st.data.sequences import Triple
     from mar_st.mining.retrievers import Retriever, Scorer
     from mar_st.mining.rules import MineSettings
 
@@ -324,7 +326,7 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
 def _retriever(name: str, settings: MineSettings) -> Retriever:
     import torch  # lazy: torch
 
-    from mar_st.teachers import store_root  # lazy: sentence_transformers
+    from mar_st.teachers.store import store_root  # lazy: sentence_transformers
 
     kind, _, tokens = name.partition(":")
     if kind == "bm25":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mar_st.model.reranker import RerankerSource
     from mar_st.recipes.schema import Side
-    from mar_st.teachers import ModelTeacher
+    from mar_st.teachers.model import ModelTeacher
 
 #: Maximum bytes of the vectors of a corpus that are kept in memory; more are read block by block.
 MAX_MEMORY_BYTES = 8 * 2**30
@@ -161,7 +161,8 @@ class Dense:
             batch_size: Texts per forward pass.
         """
         from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-        from mar_st.teachers import ModelTeacher, TeacherStore  # lazy: transformers
+        from mar_st.teachers.model import ModelTeacher  # lazy: transformers
+        from mar_st.teachers.store import TeacherStore  # lazy: transformers
 
         name = model if isinstance(model, str) else "model"
         if isinstance(model, str):

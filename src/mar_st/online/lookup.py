@@ -27,7 +27,7 @@ _TABLE_TYPES = {"F16", "F32", "I8"}
 
 
 class NumpyLookupEncoder:
-    """A lookup encoder; see `mar_st.lookup.LookupEncoder` for what it computes.
+    """A lookup encoder; see `mar_st.lookup.module.LookupEncoder` for what it computes.
 
     Args:
         features: Dictionary of features and rules for looking up texts.

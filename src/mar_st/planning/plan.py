@@ -23,7 +23,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Triples, distinct_texts, locate, read_source
+from mar_st.data.rows import locate
+from mar_st.data.sequences import Triples, distinct_texts
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.losses.in_batch import MAX_SCORES
 from mar_st.losses.retromae import MAX_TARGETS

@@ -13,7 +13,7 @@ import json
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import data_digest, vocabulary_cut
+from mar_st.data.training import data_digest, vocabulary_cut
 from mar_st.model.digest import model_digest
 from mar_st.recipes.rules import (
     joins,

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig
 
-from mar_st.data import Texts, Triples, distinct, distinct_texts
+from mar_st.data.sequences import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.model.context_means import HiddenMeans, sample
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.model.encoders import EncoderSource, Role
     from mar_st.recipes.schema import Backbone, Precision, Recipe, Side, Stage
 

@@ -15,7 +15,10 @@ from transformers import set_seed
 from transformers.integrations import get_reporting_integration_callbacks  # type: ignore[attr-defined]
 from transformers.utils import logging
 
-from mar_st.data import Source, Triples, data_digest, locate, read_source, with_negatives
+from mar_st.data.columns import with_negatives
+from mar_st.data.rows import locate
+from mar_st.data.sequences import Triples
+from mar_st.data.training import Source, data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.files import (
     load_package,
@@ -45,7 +48,7 @@ from mar_st.stages.contrastive import train_contrastive, train_distill, train_jo
 from mar_st.stages.retromae import train_retromae
 from mar_st.stages.trainer import StageSettings
 from mar_st.teachers.store import store_root
-from mar_st.vocabulary import cut_backbones
+from mar_st.vocabulary.texts import cut_backbones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

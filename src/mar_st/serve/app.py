@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from mar_st.index import Searcher
+    from mar_st.index.searcher import Searcher
     from mar_st.serve.engine import Engine
 
 #: Logger of query texts; used only with `log_queries`.

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.index import Searcher, parse_filter
-from mar_st.online import Batcher, MicroBatcher, chained, encoder_name
+from mar_st.index.filters import parse_filter
+from mar_st.index.searcher import Searcher
+from mar_st.online.batcher import Batcher, MicroBatcher, chained
+from mar_st.online.protocol import encoder_name
 from mar_st.serve.guard import bad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from mar_st.index import Hit
-    from mar_st.online import QueryEncoder
+    from mar_st.index.searcher import Hit
+    from mar_st.online.protocol import QueryEncoder
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.schemas import RerankRequest, SearchRequest
     from mar_st.serve.settings import Keys, ServeSettings

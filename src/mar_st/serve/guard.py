@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from mar_st.errors import MarError
-from mar_st.online import DeadlinePassed, QueueFull
+from mar_st.online.batcher import DeadlinePassed, QueueFull
 from mar_st.serve.settings import allowed_hosts
 
 if TYPE_CHECKING:

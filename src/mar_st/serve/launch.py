@@ -130,7 +130,7 @@ def sample_index() -> str:
     Raises:
         MarError: The model is not installed, or the index cannot be built.
     """
-    from mar_st.index import build_index  # lazy: pyarrow
+    from mar_st.index.build import build_index  # lazy: pyarrow
     from mar_st.index.folder import VERSION  # lazy: pyarrow
 
     packed, model = installed_folder(SAMPLE_MODEL), model_folder(SAMPLE_MODEL)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
-from mar_st.data import Source, read_texts
+from mar_st.data.texts import read_texts
+from mar_st.data.training import Source
 from mar_st.errors import MarError
 from mar_st.export.measure import cosines
 from mar_st.files import (
@@ -56,7 +57,10 @@ from mar_st.spaces.encoders import (
 from mar_st.spaces.space import Space, open_teacher
 from mar_st.stages.align import align_to
 from mar_st.stages.trainer import METRICS_FILE, StageSettings
-from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, store_root, text_keys
+from mar_st.teachers.endpoint import EndpointTeacher
+from mar_st.teachers.folder import FolderTeacher, text_keys
+from mar_st.teachers.model import ModelTeacher
+from mar_st.teachers.store import store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -335,7 +339,14 @@ class _Run:
         precision = "bf16" if settings.autocast else "fp32"
         run = StageSettings(folder, settings.seed, precision, SAVE_STEPS)
         prompts = {"query": self._prompt, "": self._documents_prompt}
-        align_to(model, lambda _: self.space, sources, stage, run, prompts)
+        align_to(
+            model,
+            lambda texts, group: self.space.vectors(texts, group.role),
+            sources,
+            stage,
+            run,
+            prompts,
+        )
 
     # -- the result --
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -13,21 +13,18 @@ from sentence_transformers import SentenceTransformer
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.opening import open_model
-from mar_st.teachers import (
-    EndpointTeacher,
-    FolderTeacher,
-    ModelTeacher,
-    Teacher,
-    TeacherStore,
-    is_vector_folder,
-)
-from mar_st.teachers.endpoint import ENDPOINT_PREFIX
+from mar_st.teachers.endpoint import ENDPOINT_PREFIX, EndpointTeacher
+from mar_st.teachers.folder import FolderTeacher, is_vector_folder
+from mar_st.teachers.model import ModelTeacher
+from mar_st.teachers.store import TeacherStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mar_st.encode.vectors import Vectors
     from mar_st.recipes.schema import Side
-    from mar_st.teachers import Vectors
+
+Teacher: TypeAlias = ModelTeacher | FolderTeacher | EndpointTeacher
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
 UNIT_TOLERANCE = 1e-2
@@ -42,7 +39,7 @@ SHORTEST = 1e-12
 class Space:
     """A document space: its teacher, and how much of the teacher's vectors it keeps.
 
-    As a teacher it gives vectors of length 1: only the direction of a query vector decides what it retrieves,
+    It gives students vectors of length 1: only the direction of a query vector decides what it retrieves,
     so students learn directions, whatever the lengths in the index.
 
     Attributes:
@@ -90,10 +87,6 @@ class Space:
         if isinstance(model, SentenceTransformer):
             return str(model.similarity_fn_name)
         return "cosine" if self.unit else "dot"
-
-    def identity(self, role: Side) -> dict[str, Any]:
-        """Return the teacher's identity."""
-        return self.teacher.identity(role)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Return the targets of a student: the teacher's vectors, truncated and normalised."""

@@ -12,24 +12,24 @@ import numpy as np
 import pyarrow as pa
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.data import Texts, dataset_of, distinct, distinct_texts, drawn_rows
+from mar_st.data.columns import dataset_of, drawn_rows
+from mar_st.data.sequences import Texts, distinct, distinct_texts
 from mar_st.errors import MarError
-from mar_st.losses import AlignmentLoss
+from mar_st.losses.alignment import AlignmentLoss
 from mar_st.stages.columns import check_prompt, with_vectors
 from mar_st.stages.fit import fit
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from datasets import Dataset
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.encode.vectors import Vectors
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import AlignStage, Side
     from mar_st.stages.trainer import StageSettings
-    from mar_st.teachers import Teacher
 
 #: Column of the second text of a row.
 SECOND_COLUMN = "second"
@@ -75,15 +75,15 @@ def train_align(
         model, settings.teacher_store(), normalised=not raw, autocast=settings.precision == "bf16"
     )
 
-    def teacher_of(group: TextGroup) -> Teacher:
+    def vectors_of(texts: Sequence[str], group: TextGroup) -> Vectors:
         if stage.teacher_prompt == "query" and group.role == "query":
             prompt = prompts.get(group.prompt, "")
             check_prompt(model.route_modules("document")[0], prompt)
-            return teacher.with_query_prompt(prompt)
-        return teacher
+            return teacher.with_query_prompt(prompt).vectors(texts, "query")
+        return teacher.vectors(texts, group.role)
 
     with _raw_vectors(model) if raw else nullcontext():
-        align_to(model, teacher_of, sources, stage, settings, prompts)
+        align_to(model, vectors_of, sources, stage, settings, prompts)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _while_training(module: Any, features: dict[str, Any]) -> dict[str, Any]:
 
 def align_to(
     model: MAR,
-    teacher_of: Callable[[TextGroup], Teacher],
+    vectors_of: Callable[[Sequence[str], TextGroup], Vectors],
     sources: Sequence[Source],
     stage: AlignStage,
     settings: StageSettings,
@@ -116,7 +116,7 @@ def align_to(
 
     Args:
         model: A MAR with a query route; other routes are not changed.
-        teacher_of: Returns the teacher for a group of texts.
+        vectors_of: Returns the vectors that the teacher gives texts of a group.
         sources: Data settings with their triples or texts.
         stage: Hyperparameters and loss weights.
         settings: Run folder, seed, precision.
@@ -133,7 +133,7 @@ def align_to(
     repeated = stage.batches == "mixed" or second is not None
     for group in groups:
         rows = drawn_rows(len(group.texts), group.weight, random.Random(settings.seed))
-        data[group.name] = _rows(model, teacher_of, group, rows, second, settings.seed)
+        data[group.name] = _rows(model, vectors_of, group, rows, second, settings.seed)
         repeated |= len(rows) > len(group.texts)
         prompt = prompts.get(group.prompt, "")
         texts_prompts[group.name] = {"text": prompt} if prompt else {}
@@ -163,7 +163,7 @@ def align_to(
 
 def _rows(
     model: MAR,
-    teacher_of: Callable[[TextGroup], Teacher],
+    vectors_of: Callable[[Sequence[str], TextGroup], Vectors],
     group: TextGroup,
     rows: np.ndarray,
     second: TextGroup | None,
@@ -171,8 +171,8 @@ def _rows(
 ) -> Dataset:
     """Return the rows of a group with the teacher's vectors, each with a drawn text of `second`."""
 
-    def vectors_of(texts: Sequence[str], text_group: TextGroup) -> Vectors:
-        vectors = teacher_of(text_group).vectors(texts, text_group.role)
+    def checked(texts: Sequence[str], role: Side) -> Vectors:
+        vectors = vectors_of(texts, by_role[role])
         width = model.get_embedding_dimension()
         if vectors.shape[1] != width:
             raise MarError(
@@ -189,7 +189,7 @@ def _rows(
         by_role[second.role] = second
     table = pa.table({name: pa.chunked_array(list(texts.blocks())) for name, texts in columns.items()})
     roles = dict(zip(columns, (group.role, "document"), strict=False))
-    return with_vectors(dataset_of(table), roles, lambda texts, role: vectors_of(texts, by_role[role]))
+    return with_vectors(dataset_of(table), roles, checked)
 
 
 def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:

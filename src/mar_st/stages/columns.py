@@ -12,11 +12,12 @@ import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Router, Transformer
 
-from mar_st.data import column_texts, dataset_of, numbered, to_dataset
+from mar_st.data.columns import column_texts, dataset_of, to_dataset
+from mar_st.data.sequences import numbered
 from mar_st.errors import MarError
 from mar_st.modules.arrangement import route
 from mar_st.stages.samplers import text_columns
-from mar_st.teachers import CrossEncoderTeacher, ModelTeacher
+from mar_st.teachers.model import CrossEncoderTeacher, ModelTeacher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.encode.vectors import Vectors
     from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage, Side
     from mar_st.stages.trainer import StageSettings

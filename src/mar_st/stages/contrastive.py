@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
+from mar_st.losses.score_distill import ScoreDistillLoss
 from mar_st.model.adapters import add_lora, merge_lora
 from mar_st.modules.arrangement import is_truncation
 from mar_st.recipes.rules import reads_documents
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
     from mar_st.stages.trainer import StageSettings

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
+from mar_st.data.columns import dataset_of, drawn_rows
+from mar_st.data.sequences import distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.losses.retromae import RetroMAELoss
 from mar_st.stages.fit import fit
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.recipes.schema import RetroMAEStage
     from mar_st.stages.trainer import StageSettings

@@ -16,7 +16,8 @@ from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from torch.utils.data import BatchSampler, Dataset
 from transformers.utils import logging
 
-from mar_st.data import column_texts, digests
+from mar_st.data.columns import column_texts
+from mar_st.data.sequences import digests
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:

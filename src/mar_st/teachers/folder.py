@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.encode import VectorFolder
+import numpy as np
+
+from mar_st.encode.folder import VectorFolder, text_digests
 from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import sha256
-from mar_st.teachers.keys import KeyIndex, folder_keys, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,11 +17,43 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Side
 
+#: Type of a text's key: the first 16 bytes of its sha256, as folders of vectors keep it.
+KEY = np.dtype("S16")
+
+
+def text_keys(texts: Sequence[str]) -> np.ndarray:
+    """Return the keys of texts, `(len(texts),)` of type `S16`."""
+    return np.frombuffer(b"".join(text_digests(texts)), dtype=KEY)
+
+
+class KeyIndex:
+    """Places of texts in folders of vectors, counted over all of them; for equal texts, the first place.
+
+    Args:
+        folders: The folders, in order.
+    """
+
+    def __init__(self, folders: Sequence[VectorFolder]) -> None:
+        chunks = [chunk for folder in folders for chunk in folder.text_digests.chunks]
+        parts = [
+            np.frombuffer(chunk.buffers()[1], KEY)[chunk.offset : chunk.offset + len(chunk)]
+            for chunk in chunks
+        ]
+        keys = np.concatenate([np.empty(0, KEY), *parts])
+        self._sorted, self._first = np.unique(keys, return_index=True)
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Return the place of each key, `(len(keys),)` int64; -1 if there is none."""
+        if not len(self._sorted):
+            return np.full(len(keys), -1, dtype=np.int64)
+        places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        return np.where(self._sorted[places] == keys, self._first[places], -1)
+
 
 class FolderTeacher:
     """A folder of vectors, read in place; it knows its texts by their digests.
 
-    `mar encode` writes such a folder; `mar_st.encode.write_vectors` makes one of vectors from another source.
+    `mar encode` writes one; `mar_st.encode.folder.write_vectors` makes one of vectors from another source.
 
     Attributes:
         space: The document space of the vectors, if the folder names it.
@@ -36,7 +69,7 @@ class FolderTeacher:
         self.folder = VectorFolder.open(path)
         self.folder.verify()  # after training, damage could not be traced
         self.space = self.folder.space
-        self._index = KeyIndex(folder_keys(self.folder))
+        self._index = KeyIndex([self.folder])
 
     def identity(self, role: Side) -> dict[str, Any]:
         """Return the digest of the manifest, which has the digest of every file."""

@@ -1,7 +1,7 @@
 """Vectors and scores of teachers on disk: computed once, shared by recipes, runs and processes.
 
 A store holds one folder per teacher with its settings (named by a digest of both), and in that one folder of
-vectors (`mar_st.encode.VectorFolder`) per shard of texts, moved into place when it is complete. The vector of
+vectors (`VectorFolder`) per shard of texts, moved into place when it is complete. The vector of
 a text is the first one that was written, and never changes. The other texts that it was encoded with affect
 it only by rounding.
 """
@@ -18,11 +18,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mar_st.encode import VectorFolder, write_vectors
+from mar_st.encode.folder import VectorFolder, write_vectors
 from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, write_json
-from mar_st.teachers.keys import KEY, KeyIndex, folder_keys, text_keys
+from mar_st.teachers.folder import KeyIndex, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,4 +160,4 @@ def _write(path: Path, encoder: Encoder, texts: list[str], role: Side, bar: tqdm
 def _stored(folder: Path) -> tuple[list[VectorFolder], KeyIndex]:
     """Return the shards of a teacher, in a fixed order, and the places of their texts."""
     shards = [VectorFolder.open(path) for path in sorted(folder.glob("[0-9a-f]*")) if path.is_dir()]
-    return shards, KeyIndex(np.concatenate([np.empty(0, KEY), *map(folder_keys, shards)]))
+    return shards, KeyIndex(shards)

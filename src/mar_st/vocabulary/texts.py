@@ -6,7 +6,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Texts, Triples, data_digest, read_rows, vocabulary_cut
+from mar_st.data.rows import read_rows
+from mar_st.data.sequences import Texts, Triples
+from mar_st.data.training import data_digest, vocabulary_cut
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
 from mar_st.vocabulary.trim import trim
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from mar_st.data import Source
+    from mar_st.data.training import Source
     from mar_st.recipes.schema import Backbone, Recipe, Side
 
 
@@ -23,7 +25,7 @@ def file_texts(name: str) -> Texts:
     """Return all texts of a file or folder.
 
     Args:
-        name: A text file (`.txt`, one text per line), or any source of rows (`mar_st.data.read_rows`), such
+        name: A text file (`.txt`, one text per line), or rows (see `mar_st.data.rows.read_rows`), such
             as training data or a folder with `corpus.jsonl` and `queries.jsonl`; all texts but ids count.
 
     Raises:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from mar_st.teachers import ModelTeacher, TeacherStore
+    from mar_st.teachers.model import ModelTeacher
+    from mar_st.teachers.store import TeacherStore
 
 #: Cosine above which a text is too close to a neighbour, by kind of text.
 THRESHOLDS = {"queries": 0.85, "documents": 0.78}
@@ -240,7 +241,8 @@ def _run(settings: DiversifySettings) -> Counts:
     @cache
     def opened() -> tuple[TeacherStore, ModelTeacher]:  # once the texts are checked
         from mar_st.model.opening import open_model  # lazy: torch
-        from mar_st.teachers import ModelTeacher, TeacherStore, store_root  # lazy: torch
+        from mar_st.teachers.model import ModelTeacher  # lazy: torch
+        from mar_st.teachers.store import TeacherStore, store_root  # lazy: torch
 
         store = TeacherStore(store_root(settings.out))
         return store, ModelTeacher.of_model(open_model(source), store, batch_size=settings.batch_size)

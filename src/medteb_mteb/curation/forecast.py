@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.files import read_record
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.lineage import STEP_FILE

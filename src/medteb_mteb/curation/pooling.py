@@ -94,7 +94,7 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
         MarError: The model does not exist.
     """
     from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
-    from mar_st.teachers import store_root  # lazy: torch
+    from mar_st.teachers.store import store_root  # lazy: torch
 
     if name == "bm25" or name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Row, read_rows
+from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
 from mar_st.text.values import TsvCell, as_grade, as_id, as_number, as_text, is_document, writable
 from medteb_mteb.folders.layout import (

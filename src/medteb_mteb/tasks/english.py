@@ -18,7 +18,7 @@ from mteb.abstasks import AbsTaskClassification, AbsTaskPairClassification, AbsT
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 from sklearn.model_selection import train_test_split
 
-from mar_st.data import Row, read_rows
+from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
 from mar_st.files import sha256
 from medteb_mteb.abstasks import LocalTask, copy_of

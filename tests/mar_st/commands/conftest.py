@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mar_st.encode import write_vectors
-from mar_st.index import build_index
+from mar_st.encode.folder import write_vectors
+from mar_st.index.build import build_index
 from mar_st.model.digest import space_of
 from tests.mar_st.lookup.conftest import family, fitted, make_texts, teach, texts, vectors  # noqa: F401
 

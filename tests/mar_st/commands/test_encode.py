@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.encode import VectorFolder
+from mar_st.encode.folder import VectorFolder
 from mar_st.errors import MarError
 
 MINI = Path(__file__).parents[3] / "tasks" / "MedTEBRetrieval" / "corpus.jsonl"

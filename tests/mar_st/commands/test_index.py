@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mar_st.cli import app
 from mar_st.errors import MarError
-from mar_st.index import Index
+from mar_st.index.base import Index
 from tests.mar_st.index.conftest import make_library
 
 

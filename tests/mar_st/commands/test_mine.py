@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from mar_st.cli import main
-from mar_st.data import read_source, to_dataset
+from mar_st.data.columns import to_dataset
+from mar_st.data.training import read_source
 from mar_st.recipes.schema import Data
 
 

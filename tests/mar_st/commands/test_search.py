@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from mar_st import MAR
 from mar_st.cli import app
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import build_index
+from mar_st.index.build import build_index
 from mar_st.model.digest import space_of
 from mar_st.model.names import model_folder
 

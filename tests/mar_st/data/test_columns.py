@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from mar_st.data import (
-    Texts,
-    Triple,
-    Triples,
-    column_texts,
-    dataset_of,
-    distinct_texts,
-    numbered,
-    to_dataset,
-)
+from mar_st.data.columns import column_texts, dataset_of, to_dataset
+from mar_st.data.sequences import Texts, Triple, Triples, distinct_texts, numbered
 from mar_st.errors import MarError
 
 TRIPLES = [

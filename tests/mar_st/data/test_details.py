@@ -8,7 +8,10 @@ import json
 import datasets
 import pytest
 
-from mar_st.data import Triple, locate, read_source, to_dataset
+from mar_st.data.columns import to_dataset
+from mar_st.data.rows import locate
+from mar_st.data.sequences import Triple
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from mar_st.data import Triple, read_source, to_dataset
+from mar_st.data.columns import to_dataset
+from mar_st.data.sequences import Triple
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from mar_st.data import Triple, read_source
+from mar_st.data.sequences import Triple
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict
 
-from mar_st.data import Row, read_rows, row_files
+from mar_st.data.rows import Row, read_rows, row_files
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:

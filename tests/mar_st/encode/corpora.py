@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.encode import VectorFolder, encode_corpus
+from mar_st.encode.encoding import encode_corpus
+from mar_st.encode.folder import VectorFolder
 from tests.mar_st.conftest import ALPHABET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mar_st.encode import EncodeSettings
+    from mar_st.encode.settings import EncodeSettings
 
 #: Of default vectors of these small models, whose weights are large.
 ATOL = 1e-4

@@ -15,8 +15,8 @@ import pytest
 from filelock import FileLock
 
 from mar_st import MAR
-from mar_st.encode import EncodeSettings, VectorFolder, write_vectors
-from mar_st.encode.folder import text_digests
+from mar_st.encode.folder import VectorFolder, text_digests, write_vectors
+from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from mar_st.model.digest import space_of
@@ -146,7 +146,7 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
 def test_killed_it_resumes_to_the_same_files(model: Path, tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.jsonl", rows(400))
     whole = files(encode(model, corpus, tmp_path / "whole").path)
-    code = "import sys; from mar_st.encode import encode_corpus; encode_corpus(*sys.argv[1:4], shard=16)"
+    code = "import sys; from mar_st import encode_corpus; encode_corpus(*sys.argv[1:4], shard=16)"
     command = [sys.executable, "-c", code, str(model), str(corpus), str(tmp_path / "v")]
     shards, kills = tmp_path / "v" / "shards", 0
     for limit in (1, 8):

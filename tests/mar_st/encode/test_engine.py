@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
-from mar_st.encode import Engine
+from mar_st.encode.engine import Engine
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mar_st.encode import VectorFolder, write_vectors
-from mar_st.encode.folder import shard_file, text_digests, write_shard
+from mar_st.encode.folder import VectorFolder, shard_file, text_digests, write_shard, write_vectors
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:

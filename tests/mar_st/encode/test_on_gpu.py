@@ -30,7 +30,9 @@ def check(actual, expected, precision):
 @pytest.mark.parametrize("precision", APART)
 def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precision):
     pytest.importorskip("filelock", reason="mar encode needs filelock")
-    from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
+    from mar_st.encode.encoding import encode_corpus
+    from mar_st.encode.folder import VectorFolder
+    from mar_st.encode.settings import EncodeSettings
 
     sides = write_sides(tmp_path / "sides", torch.float32)
     mar = MAR.from_encoders(**{side: str(path) for side, path in sides.items()}, device="cpu")

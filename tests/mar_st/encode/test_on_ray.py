@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mar_st.encode import EncodeSettings, encode_corpus
+from mar_st.encode.encoding import encode_corpus
+from mar_st.encode.settings import EncodeSettings
 from mar_st.errors import MarError
 from tests.mar_st.encode.corpora import files, rows, write
 

@@ -99,7 +99,8 @@ def native(model, folder, threads=2):
 @pytest.fixture(scope="session")
 def kernels():
     """The compiled kernels; skips the test where they cannot be had."""
-    from mar_st.online import EncoderError, native
+    from mar_st.online import native
+    from mar_st.online.protocol import EncoderError
 
     try:
         return native.kernels()

@@ -10,7 +10,7 @@ from mar_st.cli import app
 from mar_st.errors import MarError
 from mar_st.export import ExportSettings, export
 from mar_st.export.exporting import _chosen
-from mar_st.online import load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 from mar_st.online.listing import ExportVariant
 from tests.mar_st.export.conftest import TEXTS, make_model, with_pairs
 

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from mar_st.cli import app
 from mar_st.errors import MarError
 from mar_st.export import ExportSettings, export
-from mar_st.index import Searcher, build_index
+from mar_st.index.build import build_index
+from mar_st.index.searcher import Searcher
 from mar_st.model.digest import space_of
-from mar_st.online import EncoderError, load_query_encoder
+from mar_st.online.encoders import load_query_encoder
+from mar_st.online.protocol import EncoderError
 from tests.mar_st.lookup.conftest import DIM, family, fitted, make_texts, texts, vectors  # noqa: F401
 
 QUERIES = [
@@ -75,7 +77,7 @@ def test_numpy_agrees_with_the_module(original, family, tmp_path):  # noqa: F811
 
 def test_it_is_loaded_without_torch(exported):
     code = (
-        "import sys; from mar_st.online import load_query_encoder; "
+        "import sys; from mar_st import load_query_encoder; "
         f"print(load_query_encoder({str(exported)!r}).encode(['头疼']).shape, 'torch' in sys.modules)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,9 +17,10 @@ from mar_st.errors import MarError
 from mar_st.export import ExportSettings, export
 from mar_st.export.native import pack
 from mar_st.model.encoders import load_encoder
-from mar_st.online import EncoderError, load_query_encoder
 from mar_st.online import native as runtime
+from mar_st.online.encoders import load_query_encoder
 from mar_st.online.native import NativeRuntime
+from mar_st.online.protocol import EncoderError
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
 

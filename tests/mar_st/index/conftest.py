@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 import pytest
 
-from mar_st.encode import VectorFolder, write_vectors
+from mar_st.encode.folder import VectorFolder, write_vectors
 
 if TYPE_CHECKING:
     from pathlib import Path

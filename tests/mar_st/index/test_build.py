@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import FilterError, Index, build_index
 from mar_st.index import build as building
-from mar_st.index.base import MAX_RESULTS
+from mar_st.index.base import MAX_RESULTS, Index
+from mar_st.index.build import build_index
+from mar_st.index.filters import FilterError
 from tests.mar_st.index.conftest import clustered, make_library
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.encode import Entry
-from mar_st.index import FilterError, parse_filter
+from mar_st.encode.corpus import Entry
 from mar_st.index.documents import Documents, write_documents
+from mar_st.index.filters import FilterError, parse_filter
 
 FIELDS = {
     "department": "string",

@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import Index, Searcher, build_index
+from mar_st.index.base import Index
+from mar_st.index.build import build_index
 from mar_st.index.milvus import _condition, _literal
+from mar_st.index.searcher import Searcher
 from tests.mar_st.index.conftest import clustered, make_library
 
 pytest.importorskip("pymilvus")

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import FilterError, Index, Searcher, build_index
-from mar_st.index.searcher import RRF
+from mar_st.index.base import Index
+from mar_st.index.build import build_index
+from mar_st.index.filters import FilterError
+from mar_st.index.searcher import RRF, Searcher
 
 
 class FakeEncoder:
@@ -233,7 +235,7 @@ def test_many_threads_get_the_same_hits_as_one(searcher):
 def test_an_open_index_imports_no_torch(folder):
     code = (
         "import sys, numpy as np\n"
-        "from mar_st.index import Index, Searcher, build_index\n"
+        "from mar_st import Index, Searcher, build_index\n"
         "searcher = Searcher.open(sys.argv[1])\n"
         "vectors = np.ones((1, 32), np.float32)\n"
         "hits = searcher.search_vectors(vectors, ['湿疹'], hybrid=True, where='year>2000')\n"

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import Index, Searcher, add, build_index, delete, tune
 from mar_st.index import build as building
+from mar_st.index.base import Index
+from mar_st.index.build import add, build_index, delete
+from mar_st.index.searcher import Searcher
+from mar_st.index.tune import tune
 from tests.mar_st.index.conftest import Library, clustered, entry, make_library, part
 
 TEXTS = [f"问题{number}" for number in range(60)]

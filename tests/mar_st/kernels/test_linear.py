@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mar_st.encode import Engine
+from mar_st.encode.engine import Engine
 from mar_st.errors import MarError
 from mar_st.kernels import linear
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel

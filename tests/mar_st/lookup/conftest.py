@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mar_st import MAR
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.lookup.fit import fit_lookup
 from mar_st.model.digest import space_of
 from mar_st.model.family import add_query_encoder

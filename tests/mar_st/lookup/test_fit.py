@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.lookup.fit import design, dictionary, fit_lookup, solve
-from mar_st.losses import AlignmentLoss
+from mar_st.losses.alignment import AlignmentLoss
 from tests.mar_st.lookup.conftest import make_texts, teach
 
 

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from torch.nn.functional import normalize
 
-from mar_st.losses import AlignmentLoss
+from mar_st.losses.alignment import AlignmentLoss
 from tests.mar_st.losses.processes import Processes
 
 TEXTS = ["头疼吃药", "高血压", "感冒发热怎么办", "咳嗽"]

@@ -11,7 +11,8 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses import AsymInfoNCELoss, in_batch
+from mar_st.losses import in_batch
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.load import load_recipe
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses import AsymInfoNCELoss, in_batch
+from mar_st.losses import in_batch
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from tests.mar_st.losses.processes import Processes
 
 ROWS, WIDTH = 4, 6

@@ -8,9 +8,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mar_st.losses import AlignmentLoss, AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.losses.alignment import AlignmentLoss
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.losses.columns import SPANS, spans_of
 from mar_st.losses.passes import token_cuts
+from mar_st.losses.score_distill import ScoreDistillLoss
 from tests.mar_st.stages.helpers import mar
 
 ROWS = 12

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss, in_batch
+from mar_st.losses import in_batch
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
+from mar_st.losses.score_distill import ScoreDistillLoss
 
 TEXTS = (
     ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽"],

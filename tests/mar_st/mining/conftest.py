@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from mar_st.data import Triple
+from mar_st.data.sequences import Triple
 from mar_st.mining.retrievers import best
 
 LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"

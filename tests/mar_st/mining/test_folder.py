@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from mar_st.data import read_source
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.mining.miner import mine_to
 from mar_st.mining.rules import MineSettings

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mar_st.data import Triple, to_dataset
+from mar_st.data.columns import to_dataset
+from mar_st.data.sequences import Triple
 from mar_st.errors import MarError
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import BM25

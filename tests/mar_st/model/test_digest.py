@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest, modules_digest, space_of
 from mar_st.model.encoders import load_encoder

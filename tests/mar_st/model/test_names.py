@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mar_st import MAR
 from mar_st.cli import app
-from mar_st.data import hub_dataset
+from mar_st.data.rows import hub_dataset
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
 from mar_st.model.encoders import check_source, load_encoder
@@ -20,7 +20,7 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
-from mar_st.online import load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from mar_st.model.describe import describe
 from mar_st.model.digest import space_of
 from mar_st.modules.layout import read_router, routers, saved_chain
-from mar_st.online import load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.online import Batcher, DeadlinePassed, MicroBatcher, QueueFull
+from mar_st.online.batcher import Batcher, DeadlinePassed, MicroBatcher, QueueFull
 
 
 class Fake:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from mar_st.model.names import model_folder
-from mar_st.online import EncoderError, MicroBatcher, load_query_encoder
+from mar_st.online.batcher import MicroBatcher
+from mar_st.online.encoders import load_query_encoder
+from mar_st.online.protocol import EncoderError
 from tests.mar_st.export.conftest import TEXTS, exported, gte_folder  # noqa: F401 -- fixtures
 
 
@@ -58,7 +60,7 @@ def test_a_vector_does_not_depend_on_its_batch(exported, variant):  # noqa: F811
 
 def test_torch_and_telemetry_are_not_imported(exported):  # noqa: F811
     code = (
-        "import sys\nfrom mar_st.online import load_query_encoder\n"
+        "import sys\nfrom mar_st import load_query_encoder\n"
         f"print(load_query_encoder({str(exported[0])!r}).encode(['头疼']).shape)\n"
         "heavy = {'torch', 'transformers', 'sentence_transformers', 'openvino_telemetry'}\n"
         "print([name for name in heavy if sys.modules.get(name)])"
@@ -101,7 +103,7 @@ def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
 def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
     """OpenVINO frees the stack that it gives to signal handlers; the next signal then ended the process."""
     code = (
-        "import gc, os, signal\nfrom mar_st.online import load_query_encoder\n"
+        "import gc, os, signal\nfrom mar_st import load_query_encoder\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('handled'))\n"
         f"load = lambda: load_query_encoder({str(exported[0])!r}, backend='openvino-fp32', threads=1)\n"
         "first, second = load(), load()\n"

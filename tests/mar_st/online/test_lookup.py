@@ -14,9 +14,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
-from mar_st.online import encoder_name, encoder_origin, load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 from mar_st.online.lookup import NumpyLookupEncoder
-from mar_st.online.protocol import EncoderError
+from mar_st.online.protocol import EncoderError, encoder_name, encoder_origin
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.lookup.conftest import family, fitted, texts, vectors  # noqa: F401 -- fixtures
 
@@ -43,7 +43,7 @@ def test_an_encoder_of_a_family_needs_no_torch(family):  # noqa: F811
     for name in ("dim", "space", "normalised", "max_length", "prompts"):
         assert getattr(loaded, name) == getattr(module, name)
     code = (
-        "import sys; from mar_st.online import load_query_encoder; "
+        "import sys; from mar_st import load_query_encoder; "
         f"load_query_encoder({str(folder)!r}, query='query-lookup').encode(['头疼']); "
         "print('torch' in sys.modules)"
     )

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mar_st.kernels.build import CompileError
-from mar_st.online import EncoderError
 from mar_st.online import native as runtime
 from mar_st.online.native import NativeRuntime
+from mar_st.online.protocol import EncoderError
 from tests.mar_st.export.conftest import kernels, make_model, native  # noqa: F401 -- fixture
 
 needs_kernels = pytest.mark.usefixtures("kernels")

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.model.digest import space_of
-from mar_st.online import EncoderError
+from mar_st.online.protocol import EncoderError
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.export.conftest import TEXTS, make_model
 

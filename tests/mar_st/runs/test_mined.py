@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mar_st.data import read_source
+from mar_st.data.training import read_source
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules

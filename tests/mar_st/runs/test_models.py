@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.context_means import HiddenMeans
 from mar_st.model.encoders import load_encoder
 from mar_st.model.layers import keep_layers

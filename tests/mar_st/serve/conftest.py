@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from mar_st.index import Searcher
+from mar_st.index.searcher import Searcher
 from mar_st.serve import ServeSettings, create_app
 from tests.mar_st.serve.browser import chromium, open_page
 from tests.mar_st.serve.fakes import FakeEncoder, Server, make_index

@@ -63,8 +63,8 @@ class FakeEncoder:
 
 def make_index(folder, documents=DOCUMENTS, prefix="d", titles=True):
     """Build an index of texts encoded by the fake encoder, with words and one metadata field."""
-    from mar_st.encode import write_vectors
-    from mar_st.index import build_index
+    from mar_st.encode.folder import write_vectors
+    from mar_st.index.build import build_index
 
     folder.mkdir(exist_ok=True)
     ids = [f"{prefix}{place}" for place in range(len(documents))]

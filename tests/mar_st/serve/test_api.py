@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from mar_st.index import Searcher
-from mar_st.online import DeadlinePassed
+from mar_st.index.searcher import Searcher
+from mar_st.online.batcher import DeadlinePassed
 from mar_st.serve import ServeSettings, create_app, engine, guard
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import (

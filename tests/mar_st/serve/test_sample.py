@@ -7,9 +7,9 @@ import sys
 import pytest
 from tools.pack import pack
 
-from mar_st.encode import encode_corpus
+from mar_st.encode.encoding import encode_corpus
 from mar_st.errors import MarError
-from mar_st.index import Searcher
+from mar_st.index.searcher import Searcher
 from mar_st.model.names import packaged_folder
 from mar_st.model.packed import unpacked_folder
 from mar_st.online.lookup import NumpyLookupEncoder
@@ -53,7 +53,7 @@ def test_without_the_model_it_says_how_to_get_it(monkeypatch):
 
 
 def test_the_query_encoder_that_is_named_answers(family, tmp_path):  # noqa: F811
-    from mar_st.index import build_index
+    from mar_st.index.build import build_index
 
     (tmp_path / "corpus.jsonl").write_text(
         "".join(f'{{"_id": "d{place}", "text": "{text}"}}\n' for place, text in enumerate(ANSWERS))

@@ -16,14 +16,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
-from mar_st.encode import encode_corpus, write_vectors
+from mar_st.encode.encoding import encode_corpus
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
 from mar_st.files import locked
-from mar_st.index import Searcher, build_index
+from mar_st.index.build import build_index
+from mar_st.index.searcher import Searcher
 from mar_st.model.digest import space_of
 from mar_st.model.encoders import load_encoder
 from mar_st.spaces import alignment as module
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, aligned
 from tests.mar_st.teachers.endpoint import Fake

@@ -12,13 +12,13 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, TrainerCallback
 
 from mar_st import MAR
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
 from mar_st.spaces import alignment as module
 from mar_st.spaces.measure import table_lines
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, aligned
 

@@ -8,11 +8,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.spaces.space import Space, open_teacher
-from mar_st.teachers import EndpointTeacher, FolderTeacher
+from mar_st.teachers.endpoint import EndpointTeacher
+from mar_st.teachers.folder import FolderTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼", "感冒发热", "高血压", "咳嗽"]

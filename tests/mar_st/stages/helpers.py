@@ -11,7 +11,8 @@ from sentence_transformers.base.modules import Normalize
 from transformers import AutoModelForSequenceClassification
 
 from mar_st import MAR
-from mar_st.data import Source, Triple
+from mar_st.data.sequences import Triple
+from mar_st.data.training import Source
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage
 from mar_st.stages.trainer import StageSettings

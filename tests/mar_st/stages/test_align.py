@@ -5,14 +5,15 @@ import pytest
 import torch
 
 from mar_st import MAR
-from mar_st.data import Source, Triple
+from mar_st.data.sequences import Triple
+from mar_st.data.training import Source
 from mar_st.errors import MarError
-from mar_st.losses import AlignmentLoss
+from mar_st.losses.alignment import AlignmentLoss
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
 from mar_st.stages.align import text_groups, train_align
 from mar_st.stages.trainer import StageSettings, read_metrics
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import TeacherStore
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -186,4 +187,11 @@ def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_
     )
     teacher = ModelTeacher.of_documents(mar, TeacherStore(tmp_path))
     with pytest.raises(MarError, match="have 32 dimensions, the query encoder's 16"):
-        align.align_to(narrow, lambda _: teacher, sources[2:3], _stage(), _settings(tmp_path), {})
+        align.align_to(
+            narrow,
+            lambda texts, _: teacher.vectors(texts, "document"),
+            sources[2:3],
+            _stage(),
+            _settings(tmp_path),
+            {},
+        )

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.data import Triple, to_dataset
+from mar_st.data.columns import to_dataset
+from mar_st.data.sequences import Triple
 from mar_st.errors import MarError
 from mar_st.stages.columns import check_prompt, with_scores, with_vectors
 from tests.mar_st.stages.helpers import encoder as model

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.data import Triple
+from mar_st.data.sequences import Triple
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
 from mar_st.stages import contrastive

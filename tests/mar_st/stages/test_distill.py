@@ -7,7 +7,7 @@ import torch
 from mar_st.errors import MarError
 from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_distill
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 from tests.mar_st.stages.helpers import (
     TRIPLES,
     changed,

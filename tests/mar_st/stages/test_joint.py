@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
+from mar_st.losses.score_distill import ScoreDistillLoss
 from mar_st.model.adapters import has_adapter
 from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_joint

@@ -5,7 +5,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import set_seed
 
-from mar_st.data import Source
+from mar_st.data.training import Source
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.schema import Data, RetroMAEStage

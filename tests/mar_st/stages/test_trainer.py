@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss
+from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.adapters import add_lora
 from mar_st.stages.collate import COUNTS_KEY
 from mar_st.stages.encoders import transformers_of

@@ -9,7 +9,7 @@ import pytest
 
 from mar_st.evaluation.tasks import Task, TaskData
 from mar_st.planning.tiny import shrink
-from mar_st.study import Study, load_study, run_study, study_names
+from mar_st.study.grid import Study, load_study, run_study, study_names
 from mar_st.study.table import make_table
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
-from mar_st.teachers import CrossEncoderTeacher
+from mar_st.teachers.model import CrossEncoderTeacher
 from mar_st.teachers.store import TeacherStore
 from tests.mar_st.stages.helpers import cross_encoder
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.teachers import EndpointTeacher, TeacherStore
+from mar_st.teachers.endpoint import EndpointTeacher
+from mar_st.teachers.store import TeacherStore
 from tests.mar_st.teachers.endpoint import TEXTS, Fake, live
 
 pytest.importorskip("openai", reason="the openai client is not installed")

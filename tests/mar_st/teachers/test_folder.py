@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.teachers import FolderTeacher
+from mar_st.teachers.folder import FolderTeacher
 
 TEXTS = [f"文{i}" for i in range(7)]
 VECTORS = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)

@@ -8,7 +8,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import TeacherStore
 
 TEXTS = ["头疼吃什么药", "感冒发热咳嗽怎么办呢医生你好", "高血压", "头疼", "咳嗽吃药"]

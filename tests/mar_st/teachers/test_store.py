@@ -10,8 +10,9 @@ import threading
 import numpy as np
 import pytest
 
+from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
-from mar_st.teachers import TeacherStore, Vectors, store_root
+from mar_st.teachers.store import TeacherStore, store_root
 from tests.mar_st.teachers.digits import TEXTS, Digits
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import finished_folder
 from mar_st.options import Argument, FromFile, Settings, Switch

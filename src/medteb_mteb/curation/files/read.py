@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.text.values import as_id, as_text, writable
 from medteb_mteb.curation.files.records import Text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator, Mapping
 
-    from mar_st.data import Row
+    from mar_st.data.rows import Row
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def read_texts(
     Other columns are left out.
 
     Args:
-        source: Anything that `mar_st.data.read_rows` reads, or a folder that a step wrote.
+        source: Anything that `mar_st.data.rows.read_rows` reads, or a folder that a step wrote.
         columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELD_KEYS` that
             exists.
         dropped: Receives the number of dropped copies as `repeated`; without it a warning is logged.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mar_st.data import Row
+    from mar_st.data.rows import Row
 
 #: The published scale, best first: S answers directly and completely, A in part, B same subject with another
 #: intent, C a related subject, D unrelated (MAR paper, Table 21).

@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import write_json, write_text
 from medteb_mteb.curation.files.layout import guarded
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.data import Row
+    from mar_st.data.rows import Row
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.labels.grades import Label
 

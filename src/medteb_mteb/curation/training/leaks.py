@@ -103,7 +103,7 @@ def _rows(path: Path) -> Iterator[tuple[str | None, Sequence[str]]]:
         )
         yield from texts
         return
-    from mar_st.data import read_source  # lazy: transformers
+    from mar_st.data.training import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
 
     # In any form and place that `mar train` reads.

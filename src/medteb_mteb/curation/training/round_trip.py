@@ -42,7 +42,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     `triples.jsonl` holds rows with negatives and `pairs.jsonl` rows without; `dropped.jsonl` the dropped
     pairs. Ranks count over the documents except other positives of the query and the query itself.
     """
-    from mar_st.data import read_source  # lazy: transformers
+    from mar_st.data.training import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
 
     # A prompt would conflict with the rows' instructions, and a template would change them.

@@ -10,7 +10,7 @@ from fault_server import FaultEndpoint, rules
 from llm_server import llm_at, running, serving
 from pydantic import ValidationError
 
-from mar_st.data import read_source
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.step import Estimate

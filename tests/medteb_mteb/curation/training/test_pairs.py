@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.conftest import QUERIES
 
-from mar_st.data import read_source
+from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages.align import text_groups

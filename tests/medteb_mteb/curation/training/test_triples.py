@@ -9,7 +9,7 @@ import pytest
 from fault_server import FaultEndpoint, rules
 from llm_server import llm_at, running, serving
 
-from mar_st.data import read_source
+from mar_st.data.training import read_source
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.llm.tolerant import Rejected
