@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mar_st.text.texts import token_batches
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,36 +36,6 @@ class Window:
     inverse: np.ndarray
     columns: dict[str, np.ndarray]
     constants: dict[str, Any]
-
-
-def token_batches(
-    lengths: Sequence[int] | np.ndarray, budget: int, *, rows: int | None = None
-) -> list[np.ndarray]:
-    """Split texts into batches of about `budget` tokens, longest texts first.
-
-    Texts of the same length are batched together, so there is almost no padding. The order depends only on
-    the lengths.
-
-    Args:
-        lengths: Tokens of each text, `(n,)`.
-        budget: Maximum number of tokens of a batch, padding included; a longer text is a batch of its own.
-        rows: Maximum number of texts of a batch; default no limit.
-
-    Returns:
-        Row numbers of each batch, int64; every row occurs once.
-    """
-    sizes = np.asarray(lengths, dtype=np.int64)
-    order = np.argsort(-sizes, kind="stable")
-    most = rows or len(order)
-    batches, start = [], 0
-    for place in range(len(order)):
-        after = int(sizes[order[start]]) * (place - start + 1)  # the first text of a batch is its longest
-        if place > start and (after > budget or place - start >= most):
-            batches.append(order[start:place])
-            start = place
-    if start < len(order):
-        batches.append(order[start:])
-    return batches
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["SPANS", "embed_columns", "spans_of"]
-
-#: Key of a column's features that holds its spans (`spans_of`), an array that stays on the host.
-SPANS = "spans"
-
 #: Overhead of a forward pass, in tokens of equal cost (small encoders, CPU).
 PASS_OVERHEAD_TOKENS = 512
 
@@ -43,67 +38,46 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
 
     The first column is encoded by itself; the others together if they go through one encoder, as
     sentence-transformers' function of this name does. Gradients are the same up to rounding and the drawn
-    dropout. If the features contain their spans (see `SPANS`), nothing waits for the device.
+    dropout.
 
     Args:
         model: The model.
         features: Output of the model's tokenizer for each column.
     """
-    first, *others = (without_spans(column) for column in features)
-    embedded = [_embed(model, *first)]
-    merged = merge_feature_batches([column for column, _ in others]) if len(others) > 1 else None
+    first, *others = features
+    merged = merge_feature_batches(others) if len(others) > 1 else None
     if merged is None:
-        return [*embedded, *(_embed(model, *column) for column in others)]
-    spans = [of_column for _, of_column in others if of_column is not None]
-    whole = np.concatenate(spans, axis=1) if len(spans) == len(others) else None
-    vectors = _embed(model, merged, whole)
-    return [*embedded, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
+        return [_embed(model, column) for column in (first, *others)]
+    embedded = _embed(model, first)
+    vectors = _embed(model, merged)
+    return [embedded, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
 
 
 def spans_of(mask: Tensor) -> np.ndarray:
-    """Return the first position of each text and the one after its last, `(2, rows)` int32.
-
-    This waits for a mask on a device, so collators call it before they send the batch there.
-    """
-    first, end = _ends(mask)
-    return torch.stack([first, end]).to("cpu", torch.int32).numpy()
-
-
-def without_spans(features: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Return the features of a column as a model takes them, and the spans that a collator added."""
-    return {name: value for name, value in features.items() if name != SPANS}, features.get(SPANS)
-
-
-def longest_first(mask: Tensor, spans: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Return row numbers by descending width, on the device and on the host, without a transfer or wait."""
-    first, end = _ends(mask)
-    order = torch.argsort(end - first, descending=True, stable=True)
-    return order, np.argsort(spans[0] - spans[1], kind="stable")
-
-
-def _ends(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first position of each text and the one after its last, `(2, rows)` int64."""
     attended = mask.bool()
-    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    end = (attended * places).amax(dim=1)
+    end = (attended * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     first = attended.to(torch.uint8).argmax(dim=1)
-    return first, end
+    return torch.stack([first, end]).cpu().numpy()
 
 
-def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None) -> Tensor:
+def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
     if can_be_cut(features) and len(features["attention_mask"]) >= 2 * MIN_PASS_TEXTS:
-        mask = features["attention_mask"]
-        spans = spans_of(mask) if spans is None else spans
-        order, host_order = longest_first(mask, spans)
-        sizes = _sizes((spans[1] - spans[0])[host_order].tolist())
+        spans = spans_of(features["attention_mask"])
+        lengths = spans[1] - spans[0]
+        order = np.argsort(-lengths, kind="stable")
+        sizes = _sizes(lengths[order].tolist())
         if len(sizes) > 1:
-            cuts = np.cumsum(sizes)[:-1]
-            parts = [
-                model(some_rows(features, rows, spans[:, host_rows]))["sentence_embedding"]
-                for rows, host_rows in zip(torch.split(order, sizes), np.split(host_order, cuts), strict=True)
-            ]
-            return torch.cat(parts)[torch.argsort(order)]
+            passes = np.split(order, np.cumsum(sizes)[:-1])
+            parts = [model(some_rows(features, rows, spans))["sentence_embedding"] for rows in passes]
+            return in_order(torch.cat(parts), order)
     whole: Tensor = model(features)["sentence_embedding"]
     return whole
+
+
+def in_order(vectors: Tensor, order: np.ndarray) -> Tensor:
+    """Return vectors of the rows `order`, in the order of the rows."""
+    return vectors[torch.from_numpy(np.argsort(order)).to(vectors.device)]
 
 
 def can_be_cut(features: dict[str, Any]) -> bool:
@@ -140,16 +114,17 @@ def _cost(lengths: Sequence[int], sizes: Sequence[int]) -> int:
     return cost
 
 
-def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarray) -> dict[str, Any]:
+def some_rows(features: dict[str, Any], rows: np.ndarray, spans: np.ndarray) -> dict[str, Any]:
     """Return some rows of the features, without the columns that are padding in all of them.
 
     Args:
         features: Features of a column.
-        chosen: The rows, on the device.
-        spans: Their spans, `(2, chosen)`.
+        rows: Numbers of the rows.
+        spans: Spans of all rows, see `spans_of`.
     """
     width = features["attention_mask"].shape[1]
-    first, end = int(spans[0].min()), int(spans[1].max())
+    first, end = int(spans[0, rows].min()), int(spans[1, rows].max())
+    chosen = torch.from_numpy(rows).to(features["attention_mask"].device)
     selected = {}
     for name, value in features.items():
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""GradCache in passes of limited rows or tokens, cut without waiting for the device."""
+"""GradCache in passes of limited rows or tokens."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sentence_transformers.base.losses.gradcache import CachedLossMixin, RandContext, _minibatch_ranges
 from torch import Tensor
 
-from mar_st.losses.columns import can_be_cut, longest_first, some_rows, spans_of, without_spans
+from mar_st.losses.columns import can_be_cut, in_order, some_rows, spans_of
+from mar_st.text.texts import token_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import numpy as np
 
 #: Rows of a pass that is limited only by tokens.
 UNLIMITED_ROWS = 2**31
@@ -32,14 +32,14 @@ class Cached:
     """
 
     labels: Any
-    orders: list[Tensor | None]
+    orders: list[np.ndarray | None]
     scale_gradient: Tensor | None = None
 
     def joined(self, reps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the vectors of the columns in the order of their rows, from those of the passes."""
-        whole = [torch.cat(list(column)) for column in reps]
+        whole = (torch.cat(list(column)) for column in reps)
         return [
-            vectors if order is None else vectors[torch.argsort(order)]
+            vectors if order is None else in_order(vectors, order)
             for vectors, order in zip(whole, self.orders, strict=True)
         ]
 
@@ -48,8 +48,7 @@ class PassesMixin(CachedLossMixin):
     """GradCache of sentence-transformers with passes limited in rows, in tokens, or in both.
 
     Padding counts as tokens. With a limit on tokens, the texts of a column are encoded longest first, so that
-    a pass of short texts holds many. With spans that a collator adds to the features (`SPANS`), nothing waits
-    for the device to learn their lengths.
+    a pass of short texts holds many.
     """
 
     mini_batch_tokens: int | None = None
@@ -60,17 +59,12 @@ class PassesMixin(CachedLossMixin):
         self.mini_batch_tokens = tokens
         self.uses_gradient_cache = rows is not None or tokens is not None
 
-    def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
+    def orders_of(self, features: Sequence[dict[str, Any]]) -> list[np.ndarray | None]:
         """Return the order of the rows in the passes of each column."""
-        orders: list[Tensor | None] = []
-        for column in features:
-            plain, spans = without_spans(column)
-            if self.mini_batch_tokens is None or not can_be_cut(plain):
-                orders.append(None)
-            else:
-                mask = plain["attention_mask"]
-                orders.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
-        return orders
+        return [
+            np.concatenate(self._passes(spans_of(column["attention_mask"]))) if can_be_cut(column) else None
+            for column in features
+        ]
 
     def embed_minibatch_iter(
         self,
@@ -81,57 +75,28 @@ class PassesMixin(CachedLossMixin):
         ranges: list[tuple[int, int]] | None = None,
     ) -> Iterator[tuple[Tensor, RandContext | None]]:
         """Encode a column pass by pass; passes depend only on its features, so a second call repeats them."""
-        plain, spans = without_spans(sentence_feature)
-        if not can_be_cut(plain):
+        if not can_be_cut(sentence_feature):
             if self.mini_batch_tokens is not None:
-                ranges = _minibatch_ranges(plain, self.mini_batch_size, self.mini_batch_tokens)
+                ranges = _minibatch_ranges(sentence_feature, self.mini_batch_size, self.mini_batch_tokens)
             yield from super().embed_minibatch_iter(
-                plain, with_grad, copy_random_state, random_states, ranges
+                sentence_feature, with_grad, copy_random_state, random_states, ranges
             )
             return
+        spans = spans_of(sentence_feature["attention_mask"])
         state = vectors = None
-        for index, features in enumerate(self._passes(plain, spans)):
+        for index, rows in enumerate(self._passes(spans)):
             # Vectors of a frozen encoder get no gradient: one pass of the replay shows it, and is the last.
             if vectors is None or not with_grad or vectors.requires_grad:
+                features = some_rows(sentence_feature, rows, spans)
                 replayed = nullcontext() if random_states is None else random_states[index]
                 with replayed, nullcontext() if with_grad else torch.no_grad():
                     state = RandContext(*features.values()) if copy_random_state else None
                     vectors = self.model(features)["sentence_embedding"]
             yield vectors, state
 
-    def _passes(self, features: dict[str, Any], spans: np.ndarray | None) -> Iterator[dict[str, Any]]:
-        mask = features["attention_mask"]
-        if spans is None:
-            spans = spans_of(mask)
-        rows = len(mask)
-        if self.mini_batch_tokens is None:
-            for start in range(0, rows, self.mini_batch_size):
-                chosen = slice(start, min(start + self.mini_batch_size, rows))
-                yield some_rows(features, chosen, spans[:, chosen])
-            return
-        order, here = longest_first(mask, spans)
-        start = 0
-        for end in token_cuts(spans[:, here], self.mini_batch_size, self.mini_batch_tokens):
-            yield some_rows(features, order[start:end], spans[:, here[start:end]])
-            start = end
-
-
-def token_cuts(spans: np.ndarray, rows: int, tokens: int) -> list[int]:
-    """Return the ends of passes over texts of descending length, each of at most `tokens` with padding.
-
-    A longer text is a pass by itself.
-
-    Args:
-        spans: Spans of the texts, `(2, texts)`.
-        rows: Maximum number of texts in a pass.
-        tokens: Maximum number of tokens in a pass.
-    """
-    cuts: list[int] = []
-    count, first, end = 0, 0, 0
-    for number, (begin, stop) in enumerate(spans.T.tolist()):
-        lowest, highest = (min(first, begin), max(end, stop)) if count else (begin, stop)
-        if count and (count == rows or (count + 1) * (highest - lowest) > tokens):
-            cuts.append(number)
-            count, lowest, highest = 0, begin, stop
-        count, first, end = count + 1, lowest, highest
-    return [*cuts, spans.shape[1]]
+    def _passes(self, spans: np.ndarray) -> list[np.ndarray]:
+        """Return the rows of each pass."""
+        if self.mini_batch_tokens is not None:
+            return token_batches(spans[1] - spans[0], self.mini_batch_tokens, rows=self.mini_batch_size)
+        rows = np.arange(spans.shape[1])
+        return [rows[start : start + self.mini_batch_size] for start in rows[:: self.mini_batch_size]]

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch.nn.functional import kl_div, log_softmax
 
-from mar_st.losses.asym_infonce import both_infonce
-from mar_st.losses.in_batch import InBatchLoss, Scope, blocks
+from mar_st.losses.asym_infonce import AsymInfoNCELoss, Scope, blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sentence_transformers import SentenceTransformer
     from torch import Tensor
 
 KLScope: TypeAlias = Literal["group", "batch"]
 
 
-class ScoreDistillLoss(InBatchLoss):
+class ScoreDistillLoss(AsymInfoNCELoss):
     """KL between the scores of teacher and student, and InfoNCE (RocketQAv2; `kl_div` of FlagEmbedding).
 
     With the student's scores `s_ij` and the teacher's `t_ij` of query `i` and document `j`:
@@ -43,14 +40,8 @@ class ScoreDistillLoss(InBatchLoss):
         kl_weight: `w_k`.
         contrastive_weight: `w_c`.
         kl_scope: `group` or `batch`.
-        dims: Matryoshka dimensions; empty means only the full width.
-        both_directions: Also rank the queries for each positive, in the contrastive part.
-        false_negative_margin: Leave out of the *contrastive* part documents of other rows that score more
-            than this above the row's own positive; the KL keeps them, as the teacher scores them.
-        gather_across_devices: Also use the documents of the other processes.
-        mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
-            same. `None`: all at once.
-        mini_batch_tokens: Tokens encoded at a time, padding included: passes of short texts hold more texts.
+        **options: Further options of `AsymInfoNCELoss`. A `false_negative_margin` leaves documents out of the
+            *contrastive* part only; the KL keeps them, as the teacher scores them.
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
@@ -89,26 +80,12 @@ class ScoreDistillLoss(InBatchLoss):
         kl_weight: float = 1.0,
         contrastive_weight: float = 1.0,
         kl_scope: KLScope = "group",
-        dims: Sequence[int] = (),
-        both_directions: bool = False,
-        false_negative_margin: float | None = None,
-        gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
-        mini_batch_tokens: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            model,
-            temperature=temperature,
-            dims=dims,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            mini_batch_tokens=mini_batch_tokens,
-        )
+        super().__init__(model, temperature=temperature, **options)
         self.teacher_temperature = teacher_temperature or temperature
         self.kl_weight, self.contrastive_weight = kl_weight, contrastive_weight
         self.kl_scope: KLScope = kl_scope
-        self.both_directions = both_directions
-        self.false_negative_margin = false_negative_margin
 
     def targets(self, labels: Tensor | None, columns: int) -> Any:
         """Return the teacher's scores of each query with its documents, or, for `batch`, its vectors.
@@ -144,13 +121,11 @@ class ScoreDistillLoss(InBatchLoss):
             )
             terms["kl"] = self.kl_weight * divergence
         if self.contrastive_weight:
-            terms["contrastive"] = self.contrastive_weight * both_infonce(
+            terms["contrastive"] = self.contrastive_weight * self.contrastive(
                 scores,  # type: ignore[arg-type] # computed for this weight
                 queries,
                 documents,
                 scope,
-                both_directions=self.both_directions,
-                margin=self.false_negative_margin,
             )
         return terms
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mar_st.errors import MarError
 from mar_st.model.layers import layer_stack
+from mar_st.text.texts import token_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,15 +100,11 @@ def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int])
 def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterator[dict[str, Tensor]]:
     """Yield tokens of texts, long ones first, in passes of a bounded size."""
     model: Any = transformer.model
-    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
-    start = 0
-    while start < len(order):
-        # A token covers at least a character, apart from byte tokens; special tokens are added.
-        longest = min(limit, len(texts[order[start]]) + 2)
-        rows = order[start : start + max(1, MAX_PASS_TOKENS // longest)]
-        features = transformer.preprocess([texts[row] for row in rows])
+    # A token covers at least a character, apart from byte tokens; special tokens are added.
+    lengths = [min(limit, len(text) + 2) for text in texts]
+    for rows in token_batches(lengths, MAX_PASS_TOKENS):
+        features = transformer.preprocess([texts[row] for row in rows.tolist()])
         yield {name: features[name].to(model.device) for name in ("input_ids", "attention_mask")}
-        start += len(rows)
 
 
 def norm_before(model: nn.Module, layer: int) -> nn.LayerNorm:

@@ -27,7 +27,7 @@ from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples, distinct_texts
 from mar_st.data.training import read_source
 from mar_st.errors import MarError
-from mar_st.losses.in_batch import MAX_SCORES
+from mar_st.losses.asym_infonce import MAX_SCORES
 from mar_st.losses.retromae import MAX_TARGETS
 from mar_st.planning.backbones import POSITION_IDS_ONLY, count, recipe_shapes
 from mar_st.planning.costs import (

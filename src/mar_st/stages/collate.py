@@ -12,7 +12,6 @@ from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
 from mar_st.errors import MarError
-from mar_st.losses.columns import SPANS, spans_of
 from mar_st.planning.backbones import POSITION_IDS_ONLY
 from mar_st.stages.samplers import SOURCE_COLUMN
 
@@ -54,7 +53,6 @@ class StageCollator(SentenceTransformerDataCollator):
                 self.dropout(batch, column, [row[column] for row in features])
             mask = batch.get(f"{column}_attention_mask")
             if mask is not None:
-                batch[f"{column}_{SPANS}"] = spans_of(mask)
                 tokens += int(mask.sum())
         batch[COUNTS_KEY] = (len(features) * len(columns), tokens)
         return batch

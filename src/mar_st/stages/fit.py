@@ -12,7 +12,6 @@ from transformers import TrainerCallback
 
 from mar_st.errors import MarError
 from mar_st.files import last_checkpoint, write_text
-from mar_st.kernels.cpu_attention import float32_attention
 from mar_st.kernels.heap import trim
 from mar_st.planning.launch import Launch
 from mar_st.stages.collate import StageCollator, TokenDropout, check_mixture
@@ -219,7 +218,6 @@ def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None
     try:
         with (
             checkpointed(encoders) if stage.gradient_checkpointing else nullcontext(),
-            float32_attention(encoders if arguments.bf16 and arguments.use_cpu else []),
             compiled(encoders if settings.compile else [], on_cpu=arguments.use_cpu),
         ):
             trainer.train(resume_from_checkpoint=checkpoint)

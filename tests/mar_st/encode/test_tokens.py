@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.encode.tokens import FrontEnd, distinct, token_batches
+from mar_st.encode.tokens import FrontEnd, distinct
 from mar_st.model.encoders import load_encoder
+from mar_st.text.texts import token_batches
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药", "", "感冒", "高血压怎么办呢", "感冒", "�a b\n", "药" * 100]

@@ -137,7 +137,7 @@ def test_changes_that_do_not_fit_are_refused(library, tmp_path):
         (lambda: add(out, foreign, corpus=more.corpus), "another model"),
         (lambda: add(out, narrow, corpus=more.corpus), "8 dimensions"),
         (lambda: add(out, bare), "keeps texts"),
-        (lambda: delete(out, ["d1", "nowhere"]), "1 document of 2 named"),
+        (lambda: delete(out, ["d1", "nowhere"]), "1 of 2 named"),
         (lambda: delete(out, []), "Nothing was deleted"),
         (lambda: delete(out, [f"d{number}" for number in range(1200)]), "Nothing was deleted"),
         (lambda: delete(out, ["\ud800"]), "Unicode"),

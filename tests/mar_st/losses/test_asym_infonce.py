@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses import in_batch
+from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.load import load_recipe
@@ -65,9 +65,9 @@ def _close(ours, naive, columns):
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("margin", [None, 0.0, 0.3])
-@pytest.mark.parametrize("scores", [in_batch.MAX_SCORES, 30])
+@pytest.mark.parametrize("scores", [asym_infonce.MAX_SCORES, 30])
 def test_equals_the_naive_formula(mar, monkeypatch, both, margin, scores):
-    monkeypatch.setattr(in_batch, "MAX_SCORES", scores)  # 30: one or two rows of the matrix at a time
+    monkeypatch.setattr(asym_infonce, "MAX_SCORES", scores)  # 30: one or two rows of the matrix at a time
     columns = _columns()
     loss = AsymInfoNCELoss(mar, temperature=0.5, both_directions=both, false_negative_margin=margin)
     naive = _naive(columns, 0.5, both=both, margin=margin)

@@ -5,7 +5,7 @@ import torch
 from sentence_transformers.base.losses.merged_forward import embed_columns as plain
 
 from mar_st.losses import columns as module
-from mar_st.losses.columns import SPANS, embed_columns, spans_of
+from mar_st.losses.columns import embed_columns
 from mar_st.model.encoders import load_encoder
 from mar_st.model.mar import MAR
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -124,10 +124,6 @@ def _column(lengths, padding="right"):
     return {"input_ids": tokens, "attention_mask": mask}
 
 
-def _with_spans(column):
-    return {**column, SPANS: spans_of(column["attention_mask"])}
-
-
 def _shapes(features):
     """Rows and width of every pass, after a check of the vectors against those of whole columns."""
     bag = BagOfTokens()
@@ -137,22 +133,20 @@ def _shapes(features):
     return counting.shapes
 
 
-@pytest.mark.parametrize("add", [dict, _with_spans])
-def test_the_document_columns_are_encoded_together_with_and_without_spans(model, add):
+def test_the_document_columns_are_encoded_together(model):
     sides = ("query", "document", "document")
-    features = [add({**model.preprocess(["头疼"] * 24, task=side), "task": side}) for side in sides]
+    features = [{**model.preprocess(["头疼"] * 24, task=side), "task": side} for side in sides]
     counting = Counting(model)
     embed_columns(counting, features)
     assert [rows for rows, _ in counting.shapes] == [24, 48]
 
 
-@pytest.mark.parametrize("add", [dict, _with_spans])
 @pytest.mark.parametrize("padding", ["right", "left"])
-def test_no_token_is_lost_where_columns_of_two_widths_are_merged_and_cut(padding, add, monkeypatch):
+def test_no_token_is_lost_where_columns_of_two_widths_are_merged_and_cut(padding, monkeypatch):
     """Padded on the left, texts of 4 tokens end at place 10 in one column and at 4 in the other."""
     _cheap_passes(monkeypatch)
     lengths = ([4] * 8, [10] + [4] * 7, [4] * 8)
-    features = [add(_column(of_column, padding)) for of_column in lengths]
+    features = [_column(of_column, padding) for of_column in lengths]
     assert _shapes(features) == [(8, 4), (4, 10), (4, 4), (4, 4), (4, 4)]
 
 

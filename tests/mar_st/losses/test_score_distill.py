@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mar_st.losses import in_batch
+from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.losses.score_distill import ScoreDistillLoss
 
@@ -42,10 +42,10 @@ def _naive(students, teachers, tau, teacher_tau, scope="batch"):
 
 
 @pytest.mark.parametrize("scope", ["group", "batch"])
-@pytest.mark.parametrize("scores", [in_batch.MAX_SCORES, 20])
+@pytest.mark.parametrize("scores", [asym_infonce.MAX_SCORES, 20])
 @pytest.mark.parametrize(("weights", "teacher"), [((1, 1), None), ((2.0, 0.0), 0.1), ((0.5, 3.0), 0.9)])
 def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, scope):
-    monkeypatch.setattr(in_batch, "MAX_SCORES", scores)
+    monkeypatch.setattr(asym_infonce, "MAX_SCORES", scores)
     students, teachers = _student(), _teacher()
     loss = ScoreDistillLoss(
         mar,
@@ -71,9 +71,9 @@ def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, sc
     assert (parts[0] - other[0]).abs() > 1e-3
 
 
-@pytest.mark.parametrize("held", [in_batch.MAX_SCORES, 20])
+@pytest.mark.parametrize("held", [asym_infonce.MAX_SCORES, 20])
 def test_labels_may_be_scores_of_the_group_or_vectors(mar, monkeypatch, held):
-    monkeypatch.setattr(in_batch, "MAX_SCORES", held)  # 20: two rows of the matrix at a time
+    monkeypatch.setattr(asym_infonce, "MAX_SCORES", held)  # 20: two rows of the matrix at a time
     students, teachers = _student(), _teacher()
     loss = ScoreDistillLoss(mar, temperature=0.3, teacher_temperature=0.5)
     scores = torch.einsum("nd,ncd->nc", teachers[:, 0], teachers[:, 1:])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses import in_batch
+from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from tests.mar_st.losses.processes import Processes
 
@@ -107,7 +107,7 @@ def test_a_document_that_scores_as_much_as_the_positive_stays_with_a_margin_of_z
 
 
 def test_each_query_is_scored_once_and_no_more_scores_are_held_than_allowed(monkeypatch):
-    monkeypatch.setattr(in_batch, "MAX_SCORES", 30)
+    monkeypatch.setattr(asym_infonce, "MAX_SCORES", 30)
     seen = []
 
     class Recording(AsymInfoNCELoss):
