@@ -5,11 +5,10 @@ from __future__ import annotations
 from mar_st.commands import index, models
 from mar_st.commands import train as training
 from mar_st.commands.encode import EncodeCommand, encode
-from mar_st.commands.encode import shown as encoded
 from mar_st.commands.search import SearchSettings, found, search
 from mar_st.export import ExportSettings, export
 from mar_st.export import as_text as exported
-from mar_st.graded.train import GraderSettings, show_grader, train_grader
+from mar_st.graded.train import GraderSettings, train_grader
 from mar_st.mining.rules import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
@@ -20,27 +19,25 @@ app = application(
     "mar", "Train, encode, index and serve asymmetric models for medical text retrieval.", version=True
 )
 indexes = application("index", "Build, change and tune indexes.")
-command(indexes, "build", index.IndexBuild, index.index_build, show=index.shown)
-command(indexes, "update", index.IndexUpdate, index.index_update, show=index.shown)
-command(indexes, "tune", index.IndexTune, index.index_tune, show=index.tuned)
+command(indexes, "build", index.IndexBuild, index.index_build)
+command(indexes, "update", index.IndexUpdate, index.index_update)
+command(indexes, "tune", index.IndexTune, index.index_tune)
 
 
 TRAIN, SEARCH, FOLDERS = "Train", "Search", "Folders"
 command(app, "train", training.TrainSettings, training.run_train, show=training.show_trained, group=TRAIN)
 command(app, "align", AlignSettings, models.align, group=TRAIN)
-command(app, "mine", MineSettings, models.mine, show=models.show_mined, group=TRAIN)
-command(app, "cross-encoder", GraderSettings, train_grader, show=show_grader, group=TRAIN)
-command(app, "ablate", training.AblateSettings, training.run_ablate, show=training.show_result, group=TRAIN)
-command(
-    app, "recipes", training.RecipesSettings, training.run_recipes, show=training.show_recipes, group=TRAIN
-)
-command(app, "encode", EncodeCommand, encode, show=encoded, group=SEARCH)
+command(app, "mine", MineSettings, models.mine, group=TRAIN)
+command(app, "cross-encoder", GraderSettings, train_grader, group=TRAIN)
+command(app, "ablate", training.AblateSettings, training.run_ablate, group=TRAIN)
+command(app, "recipes", training.RecipesSettings, training.run_recipes, group=TRAIN)
+command(app, "encode", EncodeCommand, encode, group=SEARCH)
 app.add_typer(indexes, rich_help_panel=SEARCH)
 command(app, "search", SearchSettings, search, show=found, group=SEARCH)
 command(app, "serve", ServeSettings, serve, group=SEARCH)
 command(app, "export", ExportSettings, export, show=exported, group=SEARCH)
-command(app, "trim", models.TrimSettings, models.trim, show=models.show_trimmed, group=FOLDERS)
-command(app, "info", models.InfoSettings, models.info, show=models.as_json, group=FOLDERS)
+command(app, "trim", models.TrimSettings, models.trim, group=FOLDERS)
+command(app, "info", models.InfoSettings, models.info, group=FOLDERS)
 
 
 def main() -> None:

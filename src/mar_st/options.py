@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mar_st.errors import MarError, os_error_message
@@ -210,7 +211,7 @@ def command(
             be set in Python and YAML.
         run: Function of the command; what it returns is printed. If that has a true `failed`, the exit code
             is 1.
-        show: Returns a result as text. Without it, strings are printed, and other results only with `--json`.
+        show: Returns a result as text; by default YAML.
         group: Heading of the command in the application's help.
 
     Called without arguments, a command that requires one prints its help. What is printed cannot control the
@@ -235,10 +236,8 @@ def command(
             result = run(settings)
         if json_output:
             print(json.dumps(result, ensure_ascii=False, indent=2, default=_plain))
-        elif show is not None:
-            print(shown(show(result)))
-        elif isinstance(result, str):
-            print(shown(result))
+        elif result is not None:
+            print(shown((show or as_yaml)(result)))
         if result.get("failed") if isinstance(result, dict) else getattr(result, "failed", False):
             raise typer.Exit(1)
 
@@ -325,6 +324,13 @@ def _kind(annotation: Any) -> Any:
     if None in kinds:
         return None
     return kinds.pop() if len(kinds) == 1 else str
+
+
+def as_yaml(result: Any) -> str:
+    """Return a result as YAML, with numbers of six digits."""
+    text = json.dumps(result, default=_plain)
+    content = json.loads(text, parse_float=lambda number: float(f"{float(number):.6g}"))
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)).strip()
 
 
 def _plain(value: Any) -> Any:

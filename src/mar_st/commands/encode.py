@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from mar_st.encode.settings import EncodeSettings, Executor
 from mar_st.options import Argument, say
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class EncodeCommand(EncodeSettings):
@@ -48,9 +45,3 @@ def encode(settings: EncodeCommand) -> dict[str, Any]:
         "out": str(folder.path),
         **{key: value for key, value in folder.manifest.items() if key != "shards"},
     }
-
-
-def shown(done: Mapping[str, Any]) -> str:
-    """Return the result as a line."""
-    about = done["settings"]
-    return f"{done['count']:,} vectors of {about['dim']} dimensions ({about['dtype']}) in {done['out']}"

@@ -74,7 +74,7 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
         bm25=settings.bm25,
         say=say,
     )
-    return {"index": settings.out, **manifest}
+    return _described(settings.out, manifest)
 
 
 def index_update(settings: IndexUpdate) -> dict[str, Any]:
@@ -102,7 +102,12 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
         manifest = build.delete(index, settings.delete)
     if settings.add is not None:
         manifest = build.add(index, settings.add, corpus=settings.corpus)
-    return {"index": index, **manifest}
+    return _described(index, manifest)
+
+
+def _described(index: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest says about an index, without its files."""
+    return {"index": index, **{name: value for name, value in manifest.items() if name != "segments"}}
 
 
 def index_tune(settings: IndexTune) -> dict[str, Any]:
@@ -143,24 +148,3 @@ def index_info(index: str) -> dict[str, Any]:
         "settings": opened.settings,
         "tuned": [effort["query"] for effort in opened.efforts.values()],
     }
-
-
-def shown(done: Mapping[str, Any]) -> str:
-    """Return a built or changed index as a line."""
-    line = f"{done['index']}: {done['count']} documents, {done['dim']} dimensions, {done['kind']}"
-    measured = done.get("measured")
-    return f"{line}, recall@10 {measured['recall@10']}" if measured else line
-
-
-def tuned(effort: Mapping[str, Any]) -> str:
-    """Return what was tuned as lines."""
-    lines = [f"{effort['query'] or 'encoder'}, {effort['queries']} queries"]
-    if effort["search"]:
-        lines.append(f"search settings {effort['search']}: recall@10 {effort['recall@10']:.4f}")
-    if "fusion" in effort:
-        scores = effort["fusion"]
-        lines.append(
-            f"weight of BM25 {effort['words']:g}: nDCG@10 {scores['tuned']:.4f} on {scores['queries']} other "
-            f"queries; vectors alone {scores['dense']:.4f}, equal weights {scores['equal']:.4f}"
-        )
-    return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,12 +35,6 @@ def mine(settings: MineSettings) -> dict[str, Any]:
     return mine_to(settings, say)
 
 
-def show_mined(manifest: dict[str, Any]) -> str:
-    """Return the counts of a mining as lines."""
-    counts = manifest["counts"] | manifest["candidates"]
-    return "\n".join(f"{number:>10,}  {name}" for name, number in counts.items() if number)
-
-
 class TrimSettings(Settings):
     """Settings of `mar trim`."""
 
@@ -70,11 +63,6 @@ def trim(settings: TrimSettings) -> Any:
     )
 
 
-def show_trimmed(done: Any) -> str:
-    """Return the figures in one line."""
-    return str(done.line())
-
-
 class InfoSettings(Settings):
     """Settings of `mar info`."""
 
@@ -97,8 +85,3 @@ def info(settings: InfoSettings) -> dict[str, Any]:
         manifest = VectorFolder.open(path).manifest
         return {name: manifest[name] for name in ("count", "model", "space", "settings", "corpus")}
     return describe(path)
-
-
-def as_json(parts: dict[str, Any]) -> str:
-    """Return the parts as JSON, which is how they are shown."""
-    return json.dumps(parts, ensure_ascii=False, indent=2, default=str)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mar_st.options import Argument, Settings, Switch, say
+from mar_st.files import printable
+from mar_st.options import Argument, Settings, Switch, as_yaml, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,15 +102,8 @@ def _run(searcher: Searcher, queries: str, settings: SearchSettings) -> dict[str
 
 def found(result: Mapping[str, Any]) -> str:
     """Return hits, or the scores of a run, as lines without characters that control a terminal."""
-    from mar_st.files import printable  # lazy: numpy
-
     if "hits" not in result:
-        return "\n".join(
-            f"{name:12} {value:.5f}"
-            if isinstance(value, float) and name != "queries"
-            else f"{name:12} {value:.0f}"
-            for name, value in result.items()
-        )
+        return as_yaml(result)
     lines = [] if result["hits"] else ["nothing was found"]
     for hit in result["hits"]:
         legs = ", ".join(f"{name} {leg['rank']}" for name, leg in hit["legs"].items())

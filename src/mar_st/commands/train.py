@@ -56,11 +56,6 @@ def run_recipes(settings: RecipesSettings) -> dict[str, str]:
     return {name: load_recipe(name).description for name in recipe_names()}
 
 
-def show_recipes(descriptions: dict[str, str]) -> str:
-    """Return a line per recipe."""
-    return "\n".join(f"{name:38} {description}" for name, description in descriptions.items())
-
-
 def run_train(settings: TrainSettings) -> dict[str, Any]:
     """Train a model from a recipe; an interrupted run resumes where it stopped."""
     from mar_st.recipes.load import load_recipe  # lazy: start-up
@@ -88,9 +83,7 @@ def run_train(settings: TrainSettings) -> dict[str, Any]:
 
 def show_trained(result: dict[str, Any]) -> str:
     """Return what was written, or the plan of a dry run."""
-    if "stages" not in result:
-        return show_result(result)
-    return as_text(result["stages"])
+    return as_text(result["stages"]) if "stages" in result else f"model: {result['model']}"
 
 
 def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
@@ -117,11 +110,6 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
         **options,
     )
     return {"table": None if table is None else str(table.with_suffix(".md"))}
-
-
-def show_result(result: dict[str, str | None]) -> str:
-    """Return what a command wrote."""
-    return "\n".join(f"{what}: {path or 'other processes still work on it'}" for what, path in result.items())
 
 
 def as_text(plans: list[StagePlan]) -> str:

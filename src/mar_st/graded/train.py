@@ -157,16 +157,6 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
     return {"out": str(out), **content}
 
 
-def show_grader(report: dict[str, Any]) -> str:
-    """Return the result of a training as a line."""
-    bounds = ", ".join(f"{bound:.3f}" for bound in report["bounds"])
-    return (
-        f"{report['out']}: trained on {sum(report['trained'].values()):,} pairs, thresholds {bounds} from "
-        f"{sum(report['calibrated'].values()):,} others; weighted kappa {report['kappa']:.3f} with "
-        "thresholds of the other folds"
-    )
-
-
 def _identity(pairs: Sequence[GradedPair], settings: GraderSettings) -> str:
     recorded = settings.model_dump(mode="json", exclude={"data", "out", "base"})
     content = [recorded, model_digest(settings.base), *pairs]
