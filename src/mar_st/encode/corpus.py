@@ -41,8 +41,6 @@ _TOO_LARGE = 10**308
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.5
 
-#: Maximum number of odd values of a field that are listed.
-_MAX_LISTED = 10
 
 #: A number in a CSV cell; others, such as 007, are texts.
 _CELL_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?")
@@ -132,45 +130,30 @@ class FieldTypes:
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[FieldType]] = {}
-        self._written = Counter[str]()
-        self._first: dict[tuple[str, FieldType], list[tuple[Scalar, str]]] = {}
+        self._first: dict[tuple[str, FieldType], str] = {}
 
     def add(self, entry: Entry) -> None:
         """Count the fields of one document."""
         for name, value in entry.metadata.items():
-            if value == "":
-                continue
-            kind = type_of(value)
-            self._written[name] += kind == "string" and _CELL_NUMBER.fullmatch(str(value)) is not None
-            self._counts.setdefault(name, Counter())[kind] += 1
-            first = self._first.setdefault((name, kind), [])
-            if len(first) < _MAX_LISTED:
-                first.append((value, entry.id))
+            if value != "":
+                kind = type_of(value)
+                self._counts.setdefault(name, Counter())[kind] += 1
+                self._first.setdefault((name, kind), f"{value!r} ({entry.id})")
 
     def types(self) -> dict[str, FieldType]:
         """Return the type of each field: the only one, numbers if most values are, or else strings."""
         return {name: self._type(counts) for name, counts in sorted(self._counts.items())}
 
     def odd(self) -> list[str]:
-        """Return a line for each field with values of several types, which lists the odd ones."""
-        lines = []
-        for name, kind in self.types().items():
-            total = self._counts[name].total()
-            if kind == "string" and self._written[name] > NUMBER_SHARE * total:
-                lines.append(
-                    f"field {name!r} holds numbers written as texts and is compared as texts; to compare "
-                    "numbers, write them without quotes"
-                )
-            others = {other: count for other, count in self._counts[name].items() if other != kind}
-            for other, count in others.items():
-                listed = ", ".join(f"{value!r} ({document})" for value, document in self._first[name, other])
-                more = ", ..." if count > _MAX_LISTED else ""
-                how = "comparisons skip them" if kind != "string" else "they are compared as texts"
-                lines.append(
-                    f"field {name!r} is of type {kind}, but {count:,} of its {total:,} "
-                    f"values are of type {other}; {how}: {listed}{more}"
-                )
-        return lines
+        """Return a line for each field and type of values that is not the field's."""
+        return [
+            f"field {name!r} is of type {kind}, but {count:,} of its {self._counts[name].total():,} values "
+            f"are of type {other}, first {self._first[name, other]}; "
+            f"{'they are compared as texts' if kind == 'string' else 'comparisons skip them'}"
+            for name, kind in self.types().items()
+            for other, count in self._counts[name].items()
+            if other != kind
+        ]
 
     @staticmethod
     def _type(counts: Counter[FieldType]) -> FieldType:

@@ -16,7 +16,7 @@ normalised, and those of decoders such as Qwen3 and Llama, which are not.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,18 +26,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.model.hidden_states import (
-    InputEmbeddings,
-    layer_inputs,
-    norm_before,
-    passes,
-    without_norm,
-)
+from mar_st.model.hidden_states import InputEmbeddings, layer_input, norm_before, passes, without_norm
 from mar_st.modules.bigrams import Bigrams, BigramTransformer, pair_keys, pair_rows
 from mar_st.recipes.rules import CONTEXT_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sentence_transformers.sentence_transformer.modules import Transformer
     from torch import nn
@@ -61,7 +55,7 @@ RIDGE = 1e-3
 
 @dataclass
 class HiddenMeans:
-    """Sums of an encoder's hidden states at the inputs of some of its layers, by several groups.
+    """Sums of an encoder's hidden states at the input of one of its layers, by several groups.
 
     The groups are `token`, `place` (position in the text) and, with pairs, `first` and `second`: the pair
     whose first, or second, token an occurrence is.
@@ -69,21 +63,21 @@ class HiddenMeans:
     Attributes:
         rows: Group -> row of each occurrence of a token, blocks of `(occurrences,)`; -1: none. On the CPU, as
             all tensors here.
-        sums: Layer -> group -> sums, `(rows, width)` float32.
-        norms: Layer -> normalisation whose output it reads; empty for decoders.
+        sums: Group -> sums, `(rows, width)` float32.
+        norm: Normalisation whose output the layer reads; `None` for decoders.
         pairs: Pairs of tokens that get vectors, `(pairs, 2)` int64, sorted; `None`: there are none.
     """
 
-    rows: dict[str, list[Tensor]] = field(default_factory=dict)
-    sums: dict[int, dict[str, Tensor]] = field(default_factory=dict)
-    norms: dict[int, nn.LayerNorm] = field(default_factory=dict)
+    rows: dict[str, list[Tensor]]
+    sums: dict[str, Tensor]
+    norm: nn.LayerNorm | None = None
     pairs: Tensor | None = None
 
     @classmethod
     def of(
         cls,
         transformer: Transformer,
-        layers: Iterable[int],
+        layer: int,
         texts: Sequence[str],
         *,
         pairs: int = 0,
@@ -93,10 +87,10 @@ class HiddenMeans:
 
         Args:
             transformer: The whole encoder; dropout is off.
-            layers: Indices of layers whose inputs are summed, from 1.
+            layer: Index of the layer whose inputs are summed, from 1.
             texts: Texts as the cut encoder will see them, prompts included; see `sample`.
             pairs: Maximum number of pairs of adjacent tokens that get vectors, the most frequent ones in the
-                texts. Sums of pairs and width take 8 bytes per pair, dimension and layer.
+                texts. Their sums take 8 bytes per pair and dimension.
             max_length: Maximum number of tokens per text; default the encoder's.
 
         Raises:
@@ -116,7 +110,7 @@ class HiddenMeans:
         model.eval().to(util.get_device_name())
         transformer.max_seq_length = limit
         try:
-            parts, wanted = InputEmbeddings.of(model), sorted(set(layers))
+            parts = InputEmbeddings.of(model)
             chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
             rows, width = parts.word.weight.shape
             sizes = {"token": rows, "place": limit}
@@ -124,13 +118,13 @@ class HiddenMeans:
                 sizes |= {"first": len(chosen), "second": len(chosen)}
             means = cls(
                 rows={group: [] for group in sizes},
-                sums={one: {g: torch.zeros(size, width) for g, size in sizes.items()} for one in wanted},
-                norms={} if parts.norm is None else {one: norm_before(model, one).cpu() for one in wanted},
+                sums={group: torch.zeros(size, width) for group, size in sizes.items()},
+                norm=None if parts.norm is None else norm_before(model, layer).cpu(),
                 pairs=chosen,
             )
             bar = tqdm(total=len(texts), desc="mean hidden states", unit="texts", delay=10)
             for features in passes(transformer, texts, limit):
-                means._add(layer_inputs(model, features, wanted), features, skip_first=parts.norm is None)
+                means._add(layer_input(model, features, layer), features)
                 bar.update(len(features["input_ids"]))
             bar.close()
         finally:
@@ -139,26 +133,25 @@ class HiddenMeans:
         return means
 
     @torch.no_grad()
-    def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
+    def _add(self, states: Tensor, features: dict[str, Tensor]) -> None:
         ids, mask = features["input_ids"].cpu(), features["attention_mask"].cpu().bool()
         place = mask.cumsum(dim=1) - 1
         # Decoders concentrate attention and large values on the first token of a text, whichever it is.
-        kept = mask & (place > 0) if skip_first else mask
+        kept = mask & (place > 0) if self.norm is None else mask
         rows = {"token": ids, "place": place}
         if self.pairs is not None:
             of_pairs = pair_rows(pair_keys(self.pairs[:, 0], self.pairs[:, 1]), ids)
             rows["first"] = torch.nn.functional.pad(of_pairs, (0, 1), value=-1)
             rows["second"] = torch.nn.functional.pad(of_pairs, (1, 0), value=-1)
-        kept_states = {layer: state.cpu()[kept].float() for layer, state in states.items()}
+        kept_states = states.cpu()[kept].float()
         for group, of_group in rows.items():
             row = of_group[kept]
             self.rows[group].append(row)
-            for layer, state in kept_states.items():
-                self.sums[layer][group].index_add_(0, row[row >= 0], state[row >= 0])
+            self.sums[group].index_add_(0, row[row >= 0], kept_states[row >= 0])
 
     @torch.no_grad()  # not inference_mode: a stage that resumes copies into these tensors
-    def write(self, cut: Transformer, layer: int) -> Transformer:
-        """Replace the embeddings of an encoder that starts at one of the layers, in place.
+    def write(self, cut: Transformer) -> Transformer:
+        """Replace the embeddings of an encoder that starts at the layer, in place.
 
         With `x` the hidden state of an occurrence of token `v` at position `p`, before the scale and shift of
         the last normalisation, the new embeddings `e` and position embeddings `q` minimise the sum of
@@ -168,14 +161,13 @@ class HiddenMeans:
         zero. Encoders without position embeddings have no `q`.
 
         Args:
-            cut: A copy of the encoder that was averaged, without the layers below `layer`.
-            layer: Index of its first layer in the whole encoder.
+            cut: A copy of the encoder that was averaged, without the layers below.
 
         Returns:
             The encoder; a `BigramTransformer` with its weights if pairs get vectors.
         """
-        target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
-        vectors = _fit(self._groups(layer, norm, target))
+        target = InputEmbeddings.of(cut.model)
+        vectors = _fit(self._groups(target))
         target.word.weight.copy_(vectors["token"])
         if target.types is not None:
             target.types.weight.zero_()
@@ -184,24 +176,24 @@ class HiddenMeans:
             table.zero_()
             offsets = vectors["place"]
             table[target.first : target.first + len(offsets)] = offsets[: len(table) - target.first].to(table)
-        if target.norm is not None and norm is not None:
-            target.norm.load_state_dict(norm.state_dict())
+        if target.norm is not None and self.norm is not None:
+            target.norm.load_state_dict(self.norm.state_dict())
         if self.pairs is None:
             return cut
         first, second = (vectors[group].to(target.word.weight.dtype) for group in ("first", "second"))
         paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs, first, second))
         return paired
 
-    def _groups(self, layer: int, norm: nn.LayerNorm | None, target: InputEmbeddings) -> dict[str, _Group]:
+    def _groups(self, target: InputEmbeddings) -> dict[str, _Group]:
         """Return the groups that the cut encoder has vectors for; the norm of their sums is undone."""
         groups = {}
-        for group, sums in self.sums[layer].items():
+        for group, sums in self.sums.items():
             if group == "place" and target.positions is None:
                 continue
             rows = torch.cat(self.rows[group])
             count = torch.bincount(rows[rows >= 0], minlength=len(sums)).float()
             prior = PAIR_PRIOR if group in ("first", "second") else PRIOR
-            plain = sums if norm is None else without_norm(norm, sums, count)
+            plain = sums if self.norm is None else without_norm(self.norm, sums, count)
             groups[group] = _Group(rows, plain, count, prior)
         tokens = groups["token"]
         everything = torch.arange(len(tokens.sums), device=target.word.weight.device)

@@ -59,9 +59,7 @@ class InputEmbeddings:
         padding = {getattr(model.config, "pad_token_id", None), embeddings.first - 1}
         known = [token for token in range(min(12, word.num_embeddings)) if token not in padding]
         ids = torch.tensor([known], device=word.weight.device)
-        (states,) = layer_inputs(
-            model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [0]
-        ).values()
+        states = layer_input(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 0)
         if not torch.allclose(embeddings.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
             raise MarError(
                 f"{type(model).__name__} makes hidden states of its token embeddings in a way that is not "
@@ -91,10 +89,10 @@ class InputEmbeddings:
 
 
 @torch.inference_mode()
-def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
-    """Return the inputs of some layers, `(texts, tokens, width)` each."""
-    states = model(**features, output_hidden_states=True).hidden_states
-    return {layer: states[layer] for layer in layers}
+def layer_input(model: Any, features: dict[str, Tensor], layer: int) -> Tensor:
+    """Return the input of a layer, `(texts, tokens, width)`."""
+    states: Tensor = model(**features, output_hidden_states=True).hidden_states[layer]
+    return states
 
 
 def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterator[dict[str, Tensor]]:

@@ -93,11 +93,13 @@ class Counts:
         total: All parameters, including a linear layer after pooling but not a language-model head.
         embeddings: Parameters of the token embeddings.
         linear: Weights that multiply every token's hidden state.
+        adapter: Parameters of LoRA adapters of rank 1 on these.
     """
 
     total: int
     embeddings: int
     linear: int
+    adapter: int
 
 
 @lru_cache(maxsize=1)
@@ -198,13 +200,14 @@ def _count(config: str) -> Counts:
 
     model = meta_model(Shape("backbone", json.loads(config)))
     # The pooler of BERT sees one token of a text, and no encoder here uses it.
-    linear = sum(
-        module.weight.numel()
+    layers = [
+        module.weight
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and "pooler" not in name
-    )
+    ]
     return Counts(
         total=sum(parameter.numel() for parameter in model.parameters()),
         embeddings=model.get_input_embeddings().weight.numel(),
-        linear=linear,
+        linear=sum(weight.numel() for weight in layers),
+        adapter=sum(sum(weight.shape) for weight in layers),
     )

@@ -98,15 +98,8 @@ def trained_parameters(shape: Shape, training: Training) -> int:
 
 
 def lora_parameters(shape: Shape, r: int) -> int:
-    """Return the number of parameters of a LoRA adapter: `r * (in + out)` for each adapted layer."""
-    return _lora_parameters(json.dumps(dict(shape.config), sort_keys=True), r)
-
-
-@lru_cache(maxsize=64)
-def _lora_parameters(config: str, r: int) -> int:
-    model = meta_model(Shape("backbone", json.loads(config)))
-    _prepare(model, Training("lora", r))
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    """Return the number of parameters of a LoRA adapter: `r * (in + out)` for each linear layer."""
+    return r * count(shape).adapter
 
 
 def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int:

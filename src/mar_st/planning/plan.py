@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples, distinct_texts
@@ -48,23 +48,14 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Data, Recipe, Side, Stage
 
 
-@dataclass(frozen=True)
-class Device:
-    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB."""
-
-    bf16: float
-    fp32: float
-    memory: float
-
-
-#: Vendors' dense peaks.
+#: Devices: vendors' dense peaks in TFLOP/s (bf16, fp32), and memory in GiB.
 DEVICES = {
-    "H200": Device(989, 67, 141),
-    "H100": Device(989, 67, 80),
-    "A100-80GB": Device(312, 19.5, 80),
-    "A100-40GB": Device(312, 19.5, 40),
-    "L40S": Device(362, 91.6, 48),
-    "RTX4090": Device(165, 82.6, 24),
+    "H200": (989.0, 67.0, 141),
+    "H100": (989.0, 67.0, 80),
+    "A100-80GB": (312.0, 19.5, 80),
+    "A100-40GB": (312.0, 19.5, 40),
+    "L40S": (362.0, 91.6, 48),
+    "RTX4090": (165.0, 82.6, 24),
 }
 
 #: Share of the memory that tensors may use; the rest is for CUDA's context and fragmentation.
@@ -98,17 +89,15 @@ class StagePlan:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(NamedTuple):
     """Texts of one role of a data entry: how many, and their tokens on average and at most."""
 
     number: float | None
-    mean: float
-    longest: float
+    mean: float = 0.0
+    longest: float = 0.0
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """Texts of one side in an optimiser step, over all devices; `read`: their vectors are stored."""
 
     side: Side
@@ -134,12 +123,12 @@ def plan(recipe: Recipe, gpus: str = "1xH100") -> list[StagePlan]:
     number, _, name = gpus.partition("x")
     if name not in DEVICES or not number.isdecimal() or not int(number):
         raise MarError(f"No GPUs {gpus!r}; give a number and a name, as 8xH100. Known: {', '.join(DEVICES)}.")
-    device = DEVICES[name]
-    peak = 1e12 * (device.bf16 if recipe.precision == "bf16" else device.fp32)
+    bf16, fp32, memory = DEVICES[name]
+    peak = 1e12 * (bf16 if recipe.precision == "bf16" else fp32)
     planner = Planner(recipe, Launch(int(number), Launch.here().deepspeed))
     plans = [planner.stage(stage) for stage in recipe.stages]
     for one in plans:
-        one.fits = one.memory["peak"] <= USABLE_SHARE * device.memory * 2**30
+        one.fits = one.memory["peak"] <= USABLE_SHARE * memory * 2**30
         if one.steps is not None:
             step = sum(flops / REACHED[mode] for mode, flops in one.flops.items())
             one.hours = (one.steps * step + one.setup_flops / REACHED["frozen"]) / peak / 3600
@@ -168,6 +157,7 @@ class Planner:
         self.shapes = recipe_shapes(recipe)
         self._texts: dict[str, dict[Side, Texts]] = {}
         self._rows: dict[str, tuple[float | None, float | None]] = {}
+        self._missing: set[str] = set()
 
     def stage(self, stage: Stage) -> StagePlan:
         """Plan one stage."""
@@ -242,9 +232,7 @@ class Planner:
     def _read(self, entry: Data) -> bool:
         """Read the numbers and lengths of an entry; return False if its data are not here."""
         if entry.name in self._texts:
-            return bool(
-                self._texts[entry.name]["query"].longest or self._texts[entry.name]["document"].longest
-            )
+            return entry.name not in self._missing
         try:
             here = not entry.path.startswith("hub:") and locate(entry.path) is not None
         except MarError:
@@ -252,24 +240,21 @@ class Planner:
         if here:
             source = read_source(entry, 0)
             queries, documents = distinct_texts(source.triples)
-            if entry.form == "texts":
-                queries, documents = (
-                    (source.texts, []) if entry.role == "query" else ([], source.texts)  # type: ignore[assignment]
-                )
+            numbers: dict[Side, Any] = {"query": queries, "document": documents}
+            if entry.role is not None:
+                numbers[entry.role] = source.texts
+            self._texts[entry.name] = {side: _measured(texts) for side, texts in numbers.items()}
             pairs = int(Triples.of(source.triples).positives.sum())
             self._rows[entry.name] = (len(source.triples), pairs)
-            self._texts[entry.name] = {"query": _measured(queries), "document": _measured(documents)}
             return True
+        self._missing.add(entry.name)
         rows = entry.expected_rows
         rows = rows if rows is None or entry.limit is None else min(rows, entry.limit)
         self._rows[entry.name] = (rows, rows)
-        numbers: dict[Side, float | None] = {
-            "query": 0 if entry.role == "document" else rows,
-            "document": 0
-            if entry.role == "query"
-            else rows and rows * (1 if entry.role else 1 + entry.negatives),
-        }
-        self._texts[entry.name] = {side: Texts(number, 0.0, 0.0) for side, number in numbers.items()}
+        per_row = {"query": 1, "document": 1 + entry.negatives}
+        if entry.role is not None:
+            per_row = {"query": 0, "document": 0, entry.role: 1}
+        self._texts[entry.name] = {side: Texts(n and rows and n * rows) for side, n in per_row.items()}  # type: ignore[misc]
         return False
 
     def _column(

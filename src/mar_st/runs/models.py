@@ -213,11 +213,11 @@ class Sides:
         if backbone.context_means is not None:
             texts = self._queries(backbone.context_means)
             means = HiddenMeans.of(
-                modules[0], [layers[0]], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
+                modules[0], layers[0], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
             )
         keep_layers(modules, layers)
         if means is not None:
-            modules[0] = means.write(modules[0], layers[0])
+            modules[0] = means.write(modules[0])
         with tempfile.TemporaryDirectory() as folder:
             write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
             loaded: list[Any] = load_encoder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -53,6 +52,7 @@ from mar_st.vocabulary.texts import cut_backbones
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from accelerate import PartialState
     from sentence_transformers import SentenceTransformer
 
     from mar_st.recipes.schema import Data, Recipe, Stage
@@ -61,32 +61,6 @@ logger = logging.get_logger(__name__)
 
 #: Marker of a finished stage, and digest of the stage that a folder was begun for.
 DONE_FILE, BEGUN_FILE = "done.json", "begun.json"
-
-
-class Processes:
-    """The processes of a launch: the first one writes files, and the others wait until it is done."""
-
-    def __init__(self) -> None:
-        self.several = Launch.here().world > 1
-        self.main = os.environ.get("RANK", "0") == "0"
-        if self.several:
-            from accelerate import PartialState  # type: ignore[import-untyped]  # lazy: accelerate
-
-            PartialState(cpu=not torch.cuda.is_available())
-
-    def wait(self) -> None:
-        """Wait until all processes reach this point."""
-        if self.several:
-            torch.distributed.barrier()
-
-    @contextmanager
-    def locked(self, path: Path) -> Iterator[None]:
-        """Hold a lock, which another run may hold for hours; the first process takes it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path) if self.main else nullcontext():
-            self.wait()
-            yield
-            self.wait()
 
 
 def train(
@@ -125,16 +99,19 @@ def train(
     """
     _check_packages(recipe, report_to)
     check_models(recipe)
+    from accelerate import PartialState  # type: ignore[import-untyped]  # lazy: accelerate
+
     run = RecipeRun(
         with_source_prompts(recipe),
         Path(out),
         say,
+        PartialState(cpu=not torch.cuda.is_available()),
         save_steps=save_steps,
         shared=Path(stages) if stages else None,
         vectors=Path(store) if store else None,
         report_to=tuple(report_to),
     )
-    with locked(run.out) if run.processes.main else nullcontext():
+    with locked(run.out) if run.main else nullcontext():
         run.open(read)
         for index in range(len(recipe.stages)):
             run.stage(index)
@@ -154,11 +131,12 @@ def _check_packages(recipe: Recipe, report_to: Sequence[str]) -> None:
 
 @dataclass
 class RecipeRun:
-    """One run of a recipe in a folder."""
+    """One run of a recipe in a folder; the first process writes files, and the others wait for it."""
 
     recipe: Recipe
     out: Path
     say: Callable[[str], None]
+    processes: PartialState
     save_steps: int = 200
     shared: Path | None = None
     vectors: Path | None = None
@@ -166,7 +144,20 @@ class RecipeRun:
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
-    processes: Processes = field(default_factory=Processes)
+
+    @property
+    def main(self) -> bool:
+        """Return True in the first process."""
+        return bool(self.processes.is_main_process)
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        """Hold a lock, which another run may hold for hours; the first process takes it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path) if self.main else nullcontext():
+            self.processes.wait_for_everyone()
+            yield
+            self.processes.wait_for_everyone()
 
     def folder(self, index: int) -> Path:
         """Return the folder of a stage."""
@@ -202,17 +193,17 @@ class RecipeRun:
             self._say("bf16: this processor has no instructions for bfloat16; the run computes in float32")
             precision = "fp32"
         self.sides = Sides(recipe, self.sources, precision)
-        self.processes.wait()  # all have read the marker
-        if self.processes.main:
+        self.processes.wait_for_everyone()  # all have read the marker
+        if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
             write_json(marker, recipe.model_dump(mode="json"))
         for source in self.sources:
             self._say(f"data {source.entry.name}: {source.summary()}")
         if todo:
             root = (self.shared or self.out) / "vocabulary"
-            if self.processes.main:
+            if self.main:
                 cut_backbones(recipe, self.sources, root, self._say)
-            self.processes.wait()
+            self.processes.wait_for_everyone()
             self.sides.cut = cut_backbones(recipe, self.sources, root, self._say)
 
     def _check_negatives(self, stage: Stage) -> None:
@@ -228,33 +219,33 @@ class RecipeRun:
     def stage(self, index: int) -> None:
         """Run one stage unless it is finished."""
         stage, folder = self.recipe.stages[index], self.folder(index)
-        with self.processes.locked(folder.with_name(f"{folder.name}.lock")) if self.shared else nullcontext():
+        with self._locked(folder.with_name(f"{folder.name}.lock")) if self.shared else nullcontext():
             if self.finished(index):
                 self._say(f"stage {stage.name}: finished before, kept")
             else:
                 self._say(f"stage {stage.name}: {stage.stage}")
                 self._begin(folder, stage, self.digests[index])
                 model = self._train(stage, folder)
-                if self.processes.main:
+                if self.main:
                     self._keep(model, folder, {"digest": self.digests[index], "stage": stage.name})
                 del model
                 if self.recipe.compile:
                     torch._dynamo.reset()
-            self.processes.wait()
+            self.processes.wait_for_everyone()
         for side in trained_sides(stage):
             self.sides.folders[side] = folder / "model"
 
     def _begin(self, folder: Path, stage: Stage, digest: str) -> None:
         """Make an empty folder, or keep the one that this stage has begun."""
-        self.processes.wait()  # all have seen that it is not finished
-        if self.processes.main:
+        self.processes.wait_for_everyone()  # all have seen that it is not finished
+        if self.main:
             begun = read_record(folder / BEGUN_FILE) or {}
             if folder.exists() and begun.get("digest") != digest:
                 self._say(f"stage {stage.name}: the recipe or the data changed, so it is trained again")
                 shutil.rmtree(folder)
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / BEGUN_FILE, {"digest": digest})
-        self.processes.wait()
+        self.processes.wait_for_everyone()
 
     def _keep(self, model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:
         """Save the model of a finished stage, then the marker, then drop the checkpoints."""
@@ -349,7 +340,7 @@ class RecipeRun:
     def close(self) -> Path:
         """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""
         target, part, recipe = self.out / "model", self.out / "model.part", self.recipe
-        if self.processes.main:
+        if self.main:
             shutil.rmtree(part, ignore_errors=True)
             shutil.copytree(self.folder(len(self.digests) - 1) / "model", part)
             if recipe.storage_dtype:
@@ -362,10 +353,10 @@ class RecipeRun:
             }
             write_card(part, recipe, digests, folders)
             replace_folder(part, target)
-        self.processes.wait()
+        self.processes.wait_for_everyone()
         self._say(f"model: {target}")
         return target
 
     def _say(self, line: str) -> None:
-        if self.processes.main:
+        if self.main:
             self.say(line)

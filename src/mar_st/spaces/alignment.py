@@ -157,7 +157,6 @@ class _Run:
             self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
         self.side = self._source_side() if self.ladder else None
         self.whole = self._model is not None and not settings.query_only  # with the teacher's documents
-        self._hidden_means: HiddenMeans | None = None
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
@@ -295,27 +294,19 @@ class _Run:
     def _cut(self, modules: list[Any], rung: Rung) -> None:
         """Cut an encoder to the layers of a rung, in place; mean hidden states become the embeddings."""
         layers = kept_layers(modules, rung.layers)
-        means = self._means(modules) if layers[0] else None
+        means = self._means(modules, layers[0]) if layers[0] else None
         keep_layers(modules, layers, what="--ladder")
-        if means is not None and layers[0] in means.sums:
-            modules[0] = means.write(modules[0], layers[0])
+        if means is not None:
+            modules[0] = means.write(modules[0])
 
-    def _means(self, modules: list[Any]) -> HiddenMeans:
-        """Return the mean hidden states below all rungs over the texts, computed once."""
-        if self._hidden_means is None:
-            settings = self.settings
-            role: Side = "query" if self.train["query"] else "document"
-            prompt = self._prompt if role == "query" else self._documents_prompt
-            texts = [prompt + self.train[role][row] for row in sample(len(self.train[role]), settings.seed)]
-            firsts = [kept_layers(modules, rung.layers)[0] for rung in self.rungs if rung.trained]
-            self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rungs")
-            self._hidden_means = HiddenMeans.of(
-                modules[0],
-                [layer for layer in firsts if layer],
-                texts,
-                max_length=settings.max_length,
-            )
-        return self._hidden_means
+    def _means(self, modules: list[Any], layer: int) -> HiddenMeans:
+        """Return the mean hidden states below a layer over the texts."""
+        role: Side = "query" if self.train["query"] else "document"
+        prompt = self._prompt if role == "query" else self._documents_prompt
+        chosen = sample(len(self.train[role]), self.settings.seed)
+        texts = [prompt + self.train[role][row] for row in chosen]
+        self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rung")
+        return HiddenMeans.of(modules[0], layer, texts, max_length=self.settings.max_length)
 
     def _align(self, model: MAR, folder: Path) -> None:
         """Train a student towards the space, in place."""

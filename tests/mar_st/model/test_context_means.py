@@ -56,9 +56,9 @@ def states(transformer, texts):
 
 def cut(transformer, layer, texts, **settings):
     smaller = copy.deepcopy(transformer)
-    means = HiddenMeans.of(transformer, [layer], texts, **settings)
+    means = HiddenMeans.of(transformer, layer, texts, **settings)
     keep_layers([smaller], range(layer, LAYERS))
-    return means.write(smaller, layer)
+    return means.write(smaller)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -137,10 +137,10 @@ def test_pairs_solve_the_least_squares_problem(monkeypatch):
 def test_pairs_are_the_most_frequent_ones_within_texts():
     whole = encoder("bert")
     texts = ["头疼吃药"] * 4 + ["吃什么药"] * 3 + ["么药"] * 2
-    chosen = HiddenMeans.of(whole, [1], texts, pairs=3).pairs
+    chosen = HiddenMeans.of(whole, 1, texts, pairs=3).pairs
     token = whole.tokenizer.convert_tokens_to_ids
     frequent = {(token("头"), token("疼")), (token("疼"), token("吃")), (token("吃"), token("药"))}
-    everything = HiddenMeans.of(whole, [1], texts, pairs=1000).pairs
+    everything = HiddenMeans.of(whole, 1, texts, pairs=1000).pairs
     ends = {whole.tokenizer.cls_token_id, whole.tokenizer.sep_token_id}
     counted = [tuple(pair) for pair in everything.tolist()]
     assert counted == sorted(counted)
@@ -153,7 +153,7 @@ def test_pairs_are_the_most_frequent_ones_within_texts():
 
 def test_refuses_pairs_if_none_is_frequent():
     with pytest.raises(MarError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
-        HiddenMeans.of(encoder("bert"), [1], ["头疼"], pairs=5)
+        HiddenMeans.of(encoder("bert"), 1, ["头疼"], pairs=5)
 
 
 def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
@@ -169,11 +169,11 @@ def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
 
 def test_padding_and_batches_do_not_matter(monkeypatch):
     whole = encoder("bert")
-    together = HiddenMeans.of(whole, [1], TEXTS)
+    together = HiddenMeans.of(whole, 1, TEXTS)
     monkeypatch.setattr(hidden_states, "MAX_PASS_TOKENS", 1)
-    alone = HiddenMeans.of(whole, [1], TEXTS)
-    torch.testing.assert_close(together.sums[1]["token"], alone.sums[1]["token"], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(together.sums[1]["place"], alone.sums[1]["place"], atol=1e-4, rtol=1e-4)
+    alone = HiddenMeans.of(whole, 1, TEXTS)
+    torch.testing.assert_close(together.sums["token"], alone.sums["token"], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(together.sums["place"], alone.sums["place"], atol=1e-4, rtol=1e-4)
 
 
 def test_positions_help_an_encoder_that_has_them():
@@ -192,9 +192,9 @@ def test_positions_help_an_encoder_that_has_them():
 def test_refuses_no_texts_and_unsupported_models():
     whole = encoder("bert")
     with pytest.raises(MarError, match="averaged over texts; got none"):
-        HiddenMeans.of(whole, [1], [])
+        HiddenMeans.of(whole, 1, [])
     with pytest.raises(MarError, match=r"ModernBertModel makes hidden states .* not supported"):
-        HiddenMeans.of(encoder("modernbert"), [1], TEXTS)
+        HiddenMeans.of(encoder("modernbert"), 1, TEXTS)
 
 
 def test_many_texts_are_sampled_with_a_seed(monkeypatch):

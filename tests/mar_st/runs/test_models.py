@@ -72,10 +72,10 @@ def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
     document = load_encoder(str(tmp_path / "out/01-document-init/model"), "document")[0]
     encoder = mar.route_modules("query")[0]
     queries = ["检索：" + query for query in dict(ROWS)]
-    means = HiddenMeans.of(document, [1], queries, max_length=24, show_progress=False)
+    means = HiddenMeans.of(document, 1, queries, max_length=24)
     own = document.model.get_input_embeddings().weight.clone()
     keep_layers([document], [1])
-    means.write(document, 1)
+    means.write(document)
     expected = document.model.get_input_embeddings().weight
     torch.testing.assert_close(encoder.model.get_input_embeddings().weight, expected, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(expected, own, atol=1e-2)
