@@ -33,7 +33,7 @@ from mar_st import MAR
 from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value, swapped_means
 from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.model.digest import modules_digest
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.modules.arrangement import route
 from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import TeacherStore

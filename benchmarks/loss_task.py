@@ -12,7 +12,7 @@ from sentence_transformers import util
 
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import Task, load_task, score_vectors
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 
 if TYPE_CHECKING:
     from mar_st.evaluation.tasks import TaskData

@@ -156,7 +156,7 @@ def bm25_list(data: NanoData) -> dict[str, list[str]]:
 
 def dense_list(data: NanoData, model: str) -> dict[str, list[str]]:
     """Return a model's best documents by query."""
-    from mar_st.model.opening import open_model  # lazy: torch
+    from mar_st.model.mar import open_model  # lazy: torch
 
     opened, ids = open_model(model), list(data.corpus)
     documents = opened.encode_document(list(data.corpus.values()))

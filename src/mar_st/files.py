@@ -77,6 +77,29 @@ def read_record(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
+def finished_record(out: Path, name: str, key: str, wanted: Any) -> dict[str, Any] | None:
+    """Return the record of finished work in a folder; `None` if the folder is missing or empty.
+
+    Args:
+        out: The folder.
+        name: File of the record.
+        key: Part of the record that says what the work depends on.
+        wanted: What that part must be.
+
+    Raises:
+        MarError: There is something else.
+    """
+    record = read_record(out / name) if (out / name).is_file() else None
+    if record is not None and record.get(key) == wanted:
+        return record
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MarError(
+            f"{out} exists and is not the result of this command with these data and settings. Delete it, or "
+            "give another folder."
+        )
+    return None
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses what a recipe or a card never needs: repeated keys, merge keys and many aliases."""
 

@@ -55,7 +55,7 @@ def load_model(source: str, dtype: Dtype, device: str, *, kernel: Kernel = "torc
     import torch  # lazy: torch
 
     from mar_st.kernels.linear import use_kernel  # lazy: torch
-    from mar_st.model.opening import open_model  # lazy: torch
+    from mar_st.model.mar import open_model  # lazy: torch
 
     torch_dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
     if dtype == "auto" and device == "cpu":

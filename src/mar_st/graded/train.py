@@ -15,6 +15,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.files import (
     finished_folder,
+    finished_record,
     last_checkpoint,
     load_package,
     locked,
@@ -127,15 +128,9 @@ def train_grader(settings: GraderSettings) -> dict[str, Any]:
     identity, out = _identity(pairs, settings), settings.out
     work = out.with_name(f"{out.name}.work")
     with locked(work):
-        if (out / THRESHOLDS_FILE).is_file():
-            content = read_record(out / THRESHOLDS_FILE) or {}
-            if content.get("identity") != identity:
-                raise MarError(
-                    f"{out} holds a cross-encoder of other data or settings. Choose another folder."
-                )
+        content = finished_record(out, THRESHOLDS_FILE, "identity", identity)
+        if content is not None:
             return {"out": str(out), **content}
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise MarError(f"{out} is not empty. Choose another folder, or delete it.")
         if read_record(work / "run.json") != {"identity": identity}:  # of other data or settings
             shutil.rmtree(work / "checkpoints", ignore_errors=True)
         write_json(work / "run.json", {"identity": identity})

@@ -15,7 +15,7 @@ from mar_st.data.sequences import Texts, Triples, numbered
 from mar_st.data.texts import read_texts
 from mar_st.data.training import data_digest, read_source
 from mar_st.errors import MarError
-from mar_st.files import finished_folder, read_record, sha256, write_json, write_text
+from mar_st.files import finished_folder, finished_record, write_json, write_text
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, Filters, MinedQuery, Picked, Picker, Rules
 from mar_st.options import validated
@@ -300,25 +300,16 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
     }
     recorded = json.loads(json.dumps(recorded))
     out = settings.out
-    manifest = read_record(out / MANIFEST) if (out / MANIFEST).is_file() else None
-    if manifest and manifest.get("settings") == recorded:
-        if sha256(out / TRIPLES_FILE) != manifest["sha256"]:
-            raise MarError(
-                f"{out / TRIPLES_FILE} was changed after it was mined; delete {out} and mine again."
-            )
+    manifest = finished_record(out, MANIFEST, "settings", recorded)
+    if manifest is not None:
         say(f"{out}: finished before, kept")
         return manifest
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise MarError(f"{out} exists and was not mined from these data with these settings; delete it.")
     say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents")
     mined = miner.run()
     with finished_folder(out) as part:
         lines = (json.dumps(_row(triple), ensure_ascii=False) + "\n" for triple in mined.triples)
         write_text(part / TRIPLES_FILE, "".join(lines))
-        manifest = {
-            "settings": recorded, "counts": mined.counts, "candidates": mined.candidates,
-            "sha256": sha256(part / TRIPLES_FILE),
-        }  # fmt: skip
+        manifest = {"settings": recorded, "counts": mined.counts, "candidates": mined.candidates}
         write_json(part / MANIFEST, manifest)
     return manifest
 

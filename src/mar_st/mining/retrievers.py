@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mar_st.errors import MarError
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.model.reranker import Reranker
 from mar_st.text.bm25 import K1, B, BM25Index
 from mar_st.text.words import TOKENIZERS

@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, read_record
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.modules.arrangement import route, width
 from mar_st.modules.layout import (
     ROUTER_FILE,

@@ -13,10 +13,12 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
+from mar_st.model.dtypes import use_native_dtype
 from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import OWN_MODULES, RouterLoader, check_weights, has_routes, loading_of
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
+from mar_st.model.tokenizers import check_tokenizer
 from mar_st.modules.arrangement import arrange, is_truncation, route, truncation, width
 from mar_st.modules.bigrams import HUB_OPTIONS
 from mar_st.modules.layout import read_router, routers, write_router
@@ -331,6 +333,46 @@ class MAR(SentenceTransformer):
         self.route_modules("document")
         vectors: np.ndarray = self.encode_document(documents, **kwargs)
         return vectors
+
+
+def open_model(
+    source: str | Path,
+    *,
+    routes: Routes = "both",
+    query: str | None = None,
+    **options: Any,
+) -> SentenceTransformer:
+    """Load a model in evaluation mode; a `MAR` if it has routes.
+
+    Unlike `SentenceTransformer(source)`, this needs no `trust_remote_code` for modules of this package, such
+    as a lookup encoder. On a CPU without instructions for half precision, weights in half precision are
+    converted to float32 (`use_native_dtype`). A tokenizer without a padding token gets one.
+
+    Args:
+        source: Folder, Hub name, or name of a model of this project.
+        routes: Which side of a model with routes to load.
+        query: Name of the query encoder to load, if the model has several; see `MAR.from_pretrained`.
+        **options: As for `SentenceTransformer`.
+
+    Raises:
+        MarError: The model does not exist, has no such route or query encoder, or has missing or damaged
+            files.
+    """
+    path = model_source(source)
+    if has_routes(path):
+        model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
+    elif query is not None:
+        raise MarError(
+            f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "
+            "out the name of the query encoder, or give such a MAR."
+        )
+    else:
+        with loading_of(path):
+            model = SentenceTransformer._load_with_module_classes(path, OWN_MODULES, **options).eval()
+            check_weights(model, path)
+            check_tokenizer(getattr(model[0], "tokenizer", None), path)
+    use_native_dtype(model, options.get("model_kwargs"))
+    return model
 
 
 def _float32(vectors: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from mar_st.model.native_gte import fetch, native
-from mar_st.model.saved_modules import transformer_folder
+from mar_st.modules.layout import transformer_folder
 from mar_st.modules.retromae_decoder import MLMHead
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mar_st.errors import MarError
 from mar_st.model.native_gte import fetch
-from mar_st.model.saved_modules import saved_modules
+from mar_st.modules.layout import saved_modules
 
 if TYPE_CHECKING:
     from mar_st.model.encoders import EncoderSource

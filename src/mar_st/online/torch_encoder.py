@@ -82,7 +82,7 @@ class TorchEncoder:
         from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
         from mar_st.model.loading import loading_of  # lazy: torch
-        from mar_st.model.opening import open_model  # lazy: torch
+        from mar_st.model.mar import open_model  # lazy: torch
 
         if threads is not None:
             torch.set_num_threads(threads)

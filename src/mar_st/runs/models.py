@@ -25,14 +25,13 @@ from mar_st.model.encoders import (
     write_encoder,
 )
 from mar_st.model.layers import keep_layers, set_dropout
-from mar_st.model.mar import MAR
+from mar_st.model.mar import MAR, open_model
 from mar_st.model.native_gte import fetch
-from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder
-from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules.arrangement import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
+from mar_st.modules.layout import saved_modules
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
 from mar_st.recipes.schema import DistillStage, JointStage

@@ -19,6 +19,7 @@ from mar_st.errors import MarError
 from mar_st.export.measure import cosines
 from mar_st.files import (
     finished_folder,
+    finished_record,
     load_package,
     locked,
     read_record,
@@ -161,15 +162,9 @@ class _Run:
     def do(self) -> dict[str, Any]:
         """Run all phases."""
         recorded = self._recorded()
-        finished = read_record(self.out / MANIFEST) if (self.out / MANIFEST).is_file() else None
-        if finished is not None and finished["settings"] == recorded:
+        if finished_record(self.out, MANIFEST, "settings", recorded) is not None:
             self.say(f"{self.out}: finished before, measured again")
             return self._described(self.out, recorded)
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise MarError(
-                f"{self.out} exists and is not the result of this command with these settings; choose "
-                "another --out or delete it."
-            )
         self._claim(recorded)
         self.say(f"teacher: {len(self.texts['query'])} queries, {len(self.texts['document'])} documents")
         if isinstance(self.teacher, EndpointTeacher) and not self.teacher.local:

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.teachers.endpoint import ENDPOINT_PREFIX, EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
 from mar_st.teachers.model import ModelTeacher

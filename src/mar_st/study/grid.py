@@ -214,7 +214,7 @@ def _values(
 ) -> dict[str, list[float]]:
     """Return the value of every item of every task for one model; finished scores are read from `file`."""
     from mar_st.evaluation.tasks import score  # lazy: torch
-    from mar_st.model.opening import open_model  # lazy: torch
+    from mar_st.model.mar import open_model  # lazy: torch
 
     identity = _identity(row, recipe, read)
     kept = read_record(file) or {}

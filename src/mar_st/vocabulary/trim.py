@@ -26,8 +26,8 @@ from mar_st.files import (
 from mar_st.model.describe import count_parameters
 from mar_st.model.loading import check_files
 from mar_st.model.native_gte import fetch, native, native_gte_config
-from mar_st.model.saved_modules import transformer_folder
 from mar_st.model.tokenizers import with_backend
+from mar_st.modules.layout import transformer_folder
 from mar_st.vocabulary.choose import choose, coverage_of, usage_of
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 

@@ -240,7 +240,7 @@ def _run(settings: DiversifySettings) -> Counts:
 
     @cache
     def opened() -> tuple[TeacherStore, ModelTeacher]:  # once the texts are checked
-        from mar_st.model.opening import open_model  # lazy: torch
+        from mar_st.model.mar import open_model  # lazy: torch
         from mar_st.teachers.model import ModelTeacher  # lazy: torch
         from mar_st.teachers.store import TeacherStore, store_root  # lazy: torch
 

@@ -170,7 +170,7 @@ def load_folder(
     from mteb.models import SentenceTransformerEncoderWrapper  # lazy: mteb
 
     from mar_st import MAR  # lazy: torch
-    from mar_st.model.opening import open_model  # lazy: torch
+    from mar_st.model.mar import open_model  # lazy: torch
     from medteb_mteb.models.encoders import MAREncoder  # lazy: mteb
 
     model = open_model(folder, device=device, truncate_dim=embed_dim, **kwargs)

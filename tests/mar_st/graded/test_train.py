@@ -118,7 +118,7 @@ def test_a_base_without_a_padding_token_is_trained(tmp_path):
 def test_unusable_input_is_refused(base, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(MarError, match="is not empty"):
+    with pytest.raises(MarError, match="is not the result of this command"):
         train_grader(settings(pairs(), base, tmp_path / "full"))
     with pytest.raises(MarError, match="two labels at least"):
         rows = [GradedPair(f"头疼{n}", "休息", 0) for n in range(30)]

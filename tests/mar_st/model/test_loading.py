@@ -15,7 +15,7 @@ from tools.pack import pack
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.model.reranker import load_cross_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 

@@ -15,9 +15,9 @@ from mar_st.data.rows import hub_dataset
 from mar_st.errors import MarError
 from mar_st.model.digest import model_digest
 from mar_st.model.encoders import check_source, load_encoder
+from mar_st.model.mar import open_model
 from mar_st.model.names import model_folder, model_source, packaged_folder
 from mar_st.model.native_gte import fetch
-from mar_st.model.opening import open_model
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
 from mar_st.online.encoders import load_query_encoder

@@ -13,7 +13,7 @@ from mar_st.lookup.fit import fit_lookup
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import has_routes
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 
 TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked in ("怎么治", "吃什么好", "会好吗")]
 

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.modules.bigrams import BIGRAMS_FILE, Bigrams, BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
 

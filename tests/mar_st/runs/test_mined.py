@@ -12,7 +12,7 @@ from mar_st.data.training import read_source
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules
-from mar_st.model.opening import open_model
+from mar_st.model.mar import open_model
 from mar_st.runs.train import train
 from mar_st.stages.columns import encoder_teacher
 from mar_st.teachers.store import TeacherStore
