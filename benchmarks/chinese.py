@@ -37,9 +37,8 @@ from mar_st.model.mar import open_model
 from mar_st.modules.arrangement import route
 from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import TeacherStore
-from mar_st.text.bm25 import BM25Index
 from mar_st.text.texts import normalise
-from mar_st.text.words import character_bigrams
+from mar_st.text.words import BM25Index, character_bigrams
 
 #: Columns, and the sets behind each. Sets of one column share their questions; a question counts once, with
 #: the mean of its scores.

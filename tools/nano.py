@@ -25,9 +25,8 @@ import yaml
 
 from mar_st.errors import MarError
 from mar_st.files import finished, write_text
-from mar_st.text.bm25 import BM25Index
 from mar_st.text.values import as_id, as_number
-from mar_st.text.words import segmenter
+from mar_st.text.words import BM25Index, segmenter
 from medteb_mteb.folders.content import table_rows
 from medteb_mteb.folders.layout import Problems, config_names, config_splits, inspect_folder
 from medteb_mteb.tasks.nano import BM25, HYBRID, HYBRID_SIZE

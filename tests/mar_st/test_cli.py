@@ -88,16 +88,16 @@ def test_recipes_are_listed(run_mar):
     assert list(json.loads(out)) == recipe_names()
     assert all(json.loads(out).values())
     code, out, _ = run_mar("recipes")
-    assert [line.split()[0] for line in out.splitlines()] == recipe_names()
+    assert [line.partition(":")[0] for line in out.splitlines()] == recipe_names()
 
 
 def test_info_describes_a_folder(run_mar, mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
-    code, out, _ = run_mar("info", tmp_path)
+    code, out, _ = run_mar("info", tmp_path, "--json")
     assert code == 0
     assert json.loads(out)["routes"]["query"]["model_type"] == "gte"
     write_vectors(tmp_path / "vectors", ["a", "b"], np.eye(2, dtype=np.float32))
-    code, out, _ = run_mar("info", tmp_path / "vectors")
+    code, out, _ = run_mar("info", tmp_path / "vectors", "--json")
     assert code == 0
     assert (json.loads(out)["count"], json.loads(out)["settings"]["dim"]) == (2, 2)
 

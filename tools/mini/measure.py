@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any
 
-from mar_st.text.bm25 import BM25Index
-from mar_st.text.words import segmenter
+from mar_st.text.words import BM25Index, segmenter
 from tools.mini.negatives import bigram_cosine, bigrams
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.text.bm25 import BM25Index
+from mar_st.text.words import BM25Index
 from medteb_mteb.tasks.english import english_tasks
 from tools.relatives import apis
 from tools.relatives.fetch import frozen

@@ -98,11 +98,6 @@ def _is_lite(target: str) -> bool:
     return not target.removeprefix(MILVUS_PREFIX).startswith("http")
 
 
-def _condition(field: str, sign: str, value: Any) -> str:
-    """Return a condition in Milvus' language; `value` is one, or the several of `in`."""
-    return f"{field} {sign} {_literal(value)}"
-
-
 def _literal(given: Any) -> str:
     """Return a value, or several values, as written in an expression."""
     if isinstance(given, bool):
@@ -251,8 +246,8 @@ class MilvusIndex(Index):
         for condition in () if where is None else where.typed(self.fields).conditions:
             field = f"metadata_{names.index(condition.field)}"
             if condition.any_of is not None:
-                terms.append(_condition(field, "in", list(condition.any_of)))
-            terms += [_condition(field, BOUND_SIGNS[name], value) for name, value in condition.bounds]
+                terms.append(f"{field} in {_literal(condition.any_of)}")
+            terms += [f"{field} {BOUND_SIGNS[name]} {_literal(value)}" for name, value in condition.bounds]
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
         for start in range(0, len(vectors), _BATCH):
@@ -327,4 +322,4 @@ class MilvusIndex(Index):
             "".join(ids).encode()
         except UnicodeEncodeError as error:
             raise MarError(f"An id is not valid Unicode ({error}).") from error
-        return _condition("id", "in", list(ids))
+        return f"id in {_literal(ids)}"

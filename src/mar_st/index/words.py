@@ -18,7 +18,7 @@ from tqdm import tqdm
 from mar_st.files import load_array, read_json, write_json
 from mar_st.index import flat
 from mar_st.index.documents import Documents
-from mar_st.text.bm25 import COLUMNS, BM25Index
+from mar_st.text.words import COLUMNS, BM25Index
 from mar_st.text.words import words as words_of
 
 if TYPE_CHECKING:

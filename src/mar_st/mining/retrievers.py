@@ -13,8 +13,7 @@ import torch
 from mar_st.errors import MarError
 from mar_st.model.mar import open_model
 from mar_st.model.reranker import Reranker
-from mar_st.text.bm25 import K1, B, BM25Index
-from mar_st.text.words import TOKENIZERS
+from mar_st.text.words import K1, TOKENIZERS, B, BM25Index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

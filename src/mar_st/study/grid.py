@@ -179,7 +179,7 @@ def run_study(
     for number, (row, seed) in enumerate(study.runs, 1):
         folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))  # type: ignore[assignment]
         place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
-        told = partial(_say_at, say, place)
+        told = partial(lambda place, line: say(f"{place}: {line}"), place)
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):
@@ -245,10 +245,6 @@ def _identity(row: StudyRow, recipe: Recipe | None, read: Callable[[Data, int], 
         data = {entry.name: data_digest(read(entry, recipe.seed).entry) for entry in recipe.data}
         content = [stage_digests(recipe, data)[-1], recipe.storage_dtype]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _say_at(say: Callable[[str], None], place: str, line: str) -> None:
-    say(f"{place}: {line}")
 
 
 def _reader() -> Callable[[Data, int], Source]:

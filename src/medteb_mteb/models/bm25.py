@@ -15,8 +15,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from mar_st.text.bm25 import BM25Index
-from mar_st.text.words import character_bigrams, segmenter
+from mar_st.text.words import BM25Index, character_bigrams, segmenter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

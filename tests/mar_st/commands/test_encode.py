@@ -32,7 +32,7 @@ def test_the_packaged_model_encodes_the_packaged_corpus(corpus: Path, tmp_path: 
     result = run("mar-mini", corpus, out, "--precision", "float16", "--dim", 64)
 
     assert result.exit_code == 0, result.output
-    assert "40 vectors of 64 dimensions (float16" in result.stdout
+    assert "count: 40" in result.stdout
     folder = VectorFolder.open(out)
     assert (len(folder), folder.dim, folder.manifest["model"]["name"]) == (40, 64, "mar-mini")
 

@@ -29,7 +29,7 @@ def run(*words: Any) -> Any:
 def test_building_prints_what_was_built(library, tmp_path):
     out = tmp_path / "index"
     result = run("build", library.folder, out, "--corpus", library.corpus, "--kind", "hnsw")
-    assert "300 documents, 32 dimensions, hnsw, recall@10" in result.stdout
+    assert all(part in result.stdout for part in ("count: 300", "dim: 32", "kind: hnsw", "recall@10: "))
     opened = Index.open(out)
     assert opened.search(library.vectors[:1], 1)[0] == [["d0"]]
     shown = json.loads(CliRunner().invoke(app, ["info", str(out)]).stdout)
@@ -41,7 +41,7 @@ def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path):
     out = tmp_path / "index"
     run("build", library.folder, out, "--corpus", library.corpus, "--no-bm25")
     more = make_library(tmp_path / "more", count=20, start=300, seed=3)
-    assert "320 documents" in run("update", out, "--add", more.folder, "--corpus", more.corpus).stdout
+    assert "count: 320" in run("update", out, "--add", more.folder, "--corpus", more.corpus).stdout
     newer = make_library(tmp_path / "newer", count=10, start=300, seed=4)
     run("update", out, "--add", newer.folder, "--corpus", newer.corpus)
     assert Index.open(out).search(newer.vectors[:1], 1)[0] == [["d300"]]
@@ -63,7 +63,7 @@ def test_an_encoder_is_tuned_with_its_queries(tmp_path):
     )
     words = ("tune", tmp_path / "index", "--queries", tmp_path / "corpus.jsonl", "--recall", "0.99")
     assert "recall@10" in run(*words).stdout
-    assert "weight of BM25" in run(*words, "--qrels", tmp_path / "qrels.csv").stdout
+    assert "words: " in run(*words, "--qrels", tmp_path / "qrels.csv").stdout
     assert json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "index")]).stdout)["tuned"]
 
 

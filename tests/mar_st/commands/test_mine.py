@@ -46,7 +46,7 @@ def test_mine_writes_triples_that_train(command, pairs, tmp_path):
         "mine", pairs, out, "--model", "bm25", "--range-max", 20, "--range-min", 1, "--num-negatives", 4
     )
     assert code == 0
-    assert "24  triples written" in text
+    assert "triples written: 24" in text
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     content = (out / "triples.jsonl").read_bytes()
     assert manifest["sha256"] == hashlib.sha256(content).hexdigest()

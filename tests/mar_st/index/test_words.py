@@ -11,7 +11,7 @@ from mar_st.index import words
 from mar_st.index.documents import write_documents
 from mar_st.index.flat import Mask
 from mar_st.index.words import SegmentWords, build_words, search_words
-from mar_st.text.bm25 import K1, B
+from mar_st.text.words import K1, B
 from mar_st.text.words import words as words_of
 from tests.mar_st.index.conftest import entry
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mar_st.text.bm25 import K1, B, BM25Index
+from mar_st.text.words import K1, B, BM25Index
 
 DOCUMENTS = [["感冒", "发烧", "发烧"], ["高血压"], [], ["感冒", "咳嗽", "怎么办", "感冒"]]
 
