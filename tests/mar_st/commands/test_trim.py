@@ -24,7 +24,7 @@ def test_figures_are_printed(texts, tmp_path):
     result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "cut"), *arguments])
     assert result.exit_code == 0, result.output
     assert "pieces: [137, 100]" in result.output
-    assert "100.00% of the texts unchanged" in result.output
+    assert "kept_texts: 1.0" in result.output
     result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "again"), *arguments, "--json"])
     figures = json.loads(result.stdout)
     assert figures["pieces"][1] == 100
