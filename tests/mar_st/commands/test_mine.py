@@ -49,7 +49,7 @@ def test_mine_writes_triples_that_train(command, pairs, tmp_path):
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["triples written"] == 24
     assert manifest["candidates"]["before the window"] == 24
-    rows = [json.loads(line) for line in content.decode().splitlines()]
+    rows = [json.loads(line) for line in (out / "triples.jsonl").read_text("utf-8").splitlines()]
     assert list(rows[0]) == ["query", "positives", "negatives", "instruction", "source"]
     assert (rows[0]["source"], rows[0]["instruction"]) == ("s0", "找答案")
     assert all(len(row["negatives"]) == 4 for row in rows)
