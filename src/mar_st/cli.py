@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mar_st.commands import index, models
 from mar_st.commands import train as training
-from mar_st.commands.encode import EncodeCommand, encode
 from mar_st.commands.search import SearchSettings, found, search
 from mar_st.export import ExportSettings, export
 from mar_st.export import as_text as exported
@@ -31,7 +30,7 @@ command(app, "mine", MineSettings, models.mine, group=TRAIN)
 command(app, "cross-encoder", GraderSettings, train_grader, group=TRAIN)
 command(app, "ablate", training.AblateSettings, training.run_ablate, group=TRAIN)
 command(app, "recipes", training.RecipesSettings, training.run_recipes, group=TRAIN)
-command(app, "encode", EncodeCommand, encode, group=SEARCH)
+command(app, "encode", index.EncodeCommand, index.encode, group=SEARCH)
 app.add_typer(indexes, rich_help_panel=SEARCH)
 command(app, "search", SearchSettings, search, show=found, group=SEARCH)
 command(app, "serve", ServeSettings, serve, group=SEARCH)

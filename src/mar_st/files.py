@@ -10,8 +10,6 @@ import shutil
 import stat
 import tempfile
 import threading
-import tokenize
-import zipfile
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -160,16 +158,9 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     regular(path)
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (
-        EOFError,
-        SyntaxError,
-        tokenize.TokenError,
-        zipfile.BadZipFile,
-        TypeError,
-        ArithmeticError,
-        MemoryError,
-        ValueError,
-    ) as error:
+    except OSError:
+        raise
+    except Exception as error:  # numpy raises many kinds
         raise ValueError(f"{path} is damaged: {one_line(error)}") from error
     if not isinstance(array, np.ndarray) or array.dtype.names or array.dtype.kind == "V":
         raise ValueError(f"{path} does not hold one array of plain numbers.")
@@ -359,6 +350,11 @@ def user_cache() -> Path | None:
 def one_line(error: BaseException, max_characters: int = 300) -> str:
     """Return the message of an error in one line; some libraries use several."""
     return " ".join(str(error).split())[:max_characters]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun for a message: `1 pair`, `1,200 pairs`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def printable(text: str) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from mar_st.options import Argument, Settings, Switch, say
-
-if TYPE_CHECKING:
-    from mar_st.planning.plan import StagePlan
+from mar_st.options import Argument, Settings, Switch, as_yaml, say
 
 
 class RecipesSettings(Settings):
@@ -82,8 +79,16 @@ def run_train(settings: TrainSettings) -> dict[str, Any]:
 
 
 def show_trained(result: dict[str, Any]) -> str:
-    """Return what was written, or the plan of a dry run."""
-    return as_text(result["stages"]) if "stages" in result else f"model: {result['model']}"
+    """Return what was written, or the plan of a dry run with its units."""
+    stages = [
+        {
+            **vars(stage),
+            "flops": {mode: f"{value / 1e12:.4g} TFLOP" for mode, value in stage.flops.items()},
+            "memory": {name: f"{value / 2**30:,.2f} GiB" for name, value in stage.memory.items() if value},
+        }
+        for stage in result.get("stages", ())
+    ]
+    return as_yaml(stages or result)
 
 
 def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
@@ -110,39 +115,3 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
         **options,
     )
     return {"table": None if table is None else str(table.with_suffix(".md"))}
-
-
-def as_text(plans: list[StagePlan]) -> str:
-    """Return a plan for a terminal: a block per stage, and a total."""
-    lines = []
-    for stage in plans:
-        sides = ", ".join(
-            f"{side} {part['mode']} ({part['trained'] / 1e6:,.1f}M of {part['all'] / 1e6:,.1f}M trained, "
-            f"{part['dtype']})"
-            for side, part in stage.parameters.items()
-        )
-        parts = ", ".join(f"{name} {_bytes(value)}" for name, value in stage.memory.items() if value)
-        steps = "unknown" if stage.steps is None else f"{stage.steps:,}"
-        lines += [
-            f"{stage.name} ({stage.kind})",
-            f"  parameters  {sides}",
-            f"  steps       {steps} of {stage.tokens_per_step:,.0f} tokens",
-            f"  operations  {sum(stage.flops.values()) / 1e12:.4g} TFLOP a step and device",
-            f"  memory      {parts}{'' if stage.fits else '  DOES NOT FIT'}",
-            f"  time        {_duration(stage.hours)}",
-            *(f"  note        {note}" for note in stage.notes),
-            "",
-        ]
-    hours = [stage.hours for stage in plans]
-    whole = None if None in hours else sum(value or 0.0 for value in hours)
-    return "\n".join([*lines, f"all stages: {_duration(whole)}"])
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 2**30:,.2f} GiB" if value >= 2**28 else f"{value / 2**20:,.1f} MiB"
-
-
-def _duration(hours: float | None) -> str:
-    if hours is None:
-        return "unknown"
-    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.encode.corpus import Scan, ShardReader
 from mar_st.encode.folder import text_digests, write_shard
 from mar_st.errors import MarError
-from mar_st.kernels.heap import trim
+from mar_st.kernels.processor import trim
 from mar_st.model.digest import document_parts
 from mar_st.model.native_gte import fetch
 

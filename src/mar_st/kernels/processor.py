@@ -1,7 +1,10 @@
-"""The processor: vendor, instruction sets and the cores that this process may use."""
+"""The machine: its processor, the cores that this process may use, and free memory of the heap."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,3 +43,12 @@ def processors() -> int:
 
     count: int = cpu_count()
     return count
+
+
+def trim() -> bool:
+    """Give free pages of the heap back to the system; return whether this is possible here (glibc)."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+            return True
+    return False

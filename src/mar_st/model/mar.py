@@ -13,9 +13,15 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
-from mar_st.model.dtypes import use_native_dtype
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import OWN_MODULES, RouterLoader, check_weights, has_routes, loading_of
+from mar_st.model.loading import (
+    OWN_MODULES,
+    RouterLoader,
+    check_weights,
+    has_routes,
+    loading_of,
+    use_native_dtype,
+)
 from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.model.tokenizers import check_tokenizer

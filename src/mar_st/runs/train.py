@@ -30,7 +30,7 @@ from mar_st.files import (
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules
-from mar_st.model.dtypes import is_native, store_as
+from mar_st.model.loading import is_native, store_as
 from mar_st.model.mlm_head import source_head
 from mar_st.model.prompts import with_source_prompts
 from mar_st.model.tokenizers import forget_lengths

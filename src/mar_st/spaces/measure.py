@@ -67,13 +67,14 @@ def task_scores(model: MAR, tasks: Sequence[TaskData], space: Space, seed: int) 
         )
         score, best = float(own.per_seed()[0]), float(teacher.per_seed()[0])
         usable = taught > 0
+        bounds = np.quantile(drawn[usable] / taught[usable], (0.025, 0.975)) if best else ()
         report[task.task.name] = {
             "metric": task.metric,
             "queries": len(queries),
             "score": round(score, 5),
             "teacher": round(best, 5),
             "retention": round(score / best, 4) if best else None,
-            "interval": _interval(drawn[usable] / taught[usable]) if best else None,
+            "interval": [round(float(bound), 4) for bound in bounds] if best else None,
         }
     return report
 
@@ -81,10 +82,6 @@ def task_scores(model: MAR, tasks: Sequence[TaskData], space: Space, seed: int) 
 def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Scores:
     vectors = torch.from_numpy(np.ascontiguousarray(queries, dtype=np.float32))
     return task.scores([score_vectors(task, vectors, documents, lambda a, b: a @ b.T)])
-
-
-def _interval(drawn: np.ndarray) -> list[float]:
-    return [round(float(bound), 4) for bound in np.quantile(drawn, (0.025, 0.975))]
 
 
 def method() -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator
 from transformers import TrainerCallback
 
 from mar_st.errors import MarError
+from mar_st.evaluation.tasks import Task, load_task, score
 from mar_st.files import last_checkpoint, write_text
-from mar_st.kernels.heap import trim
+from mar_st.kernels.processor import trim
 from mar_st.planning.launch import Launch
 from mar_st.stages.collate import StageCollator, TokenDropout, check_mixture
 from mar_st.stages.columns import check_prompts, document_columns
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from mar_st.recipes.schema import Stage
+    from mar_st.recipes.schema import Evaluation, Stage
     from mar_st.stages.trainer import StageSettings
 
 #: The trainer's name of each schedule; all of them come after a linear warm-up.
@@ -72,6 +74,47 @@ class _Records(TrainerCallback):
                 out.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
 
 
+class DevEvaluator(BaseEvaluator):
+    """Mean score over the queries of a development set, under one name.
+
+    The numbers are those of `mar ablate`, and of mteb on the same folder. Queries and documents go through
+    the routes of the model, if it has any, with its stored prompts.
+
+    Args:
+        evaluation: Path, split and metric of a development set: a `package:` name or a folder in the Hub
+            layout of a retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
+
+    Attributes:
+        primary_metric: Name of the score that decides which weights are kept.
+
+    Raises:
+        MarError: A file is missing or broken, or the metric does not fit the task.
+    """
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        path, split, metric = evaluation.path, evaluation.split, evaluation.metric
+        self.data = load_task(Task(name="dev", path=path, split=split, metric=metric))
+        self.primary_metric: str = f"dev_{self.data.metric}"
+
+    def __call__(
+        self,
+        model: Any,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
+    ) -> dict[str, float]:
+        """Return the score of a model, `{"dev_METRIC": value}`."""
+        del output_path, epoch, steps
+        training = model.training
+        model.eval()
+        try:
+            values = score(model, self.data)
+        finally:
+            model.train(training)
+        return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
+
+
 def fit(
     model: SentenceTransformer,
     data: dict[str, Dataset],
@@ -112,8 +155,6 @@ def fit(
     check_prompts(model, prompts, router_mapping)
     evaluator = None
     if settings.evaluation is not None:
-        from mar_st.evaluation.evaluators import DevEvaluator  # lazy: scipy
-
         evaluator = DevEvaluator(settings.evaluation)
     arguments = _arguments(stage, settings, model.device, getattr(evaluator, "primary_metric", None))
     arguments.prompts, arguments.router_mapping = prompts, router_mapping

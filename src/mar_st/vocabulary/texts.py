@@ -89,7 +89,8 @@ def cut_backbones(
                 revision=backbone.revision,
                 prompts=prompts,
             )
-            say(f"{side} vocabulary: {done.line()}")
+            before, after = done.pieces
+            say(f"{side} vocabulary: {after:,} of {before:,} pieces, {done.kept_tokens:.3%} of the tokens")
     return folders
 
 

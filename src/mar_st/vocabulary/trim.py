@@ -70,14 +70,6 @@ class Trimmed:
     kept_tokens: float
     kept_texts: float
 
-    def line(self) -> str:
-        """Return the figures in one line."""
-        return (
-            f"{self.pieces[0]:,} -> {self.pieces[1]:,} pieces, {self.parameters[0]:,} -> "
-            f"{self.parameters[1]:,} parameters; {self.kept_tokens:.3%} of the texts' tokens kept, "
-            f"{self.kept_texts:.2%} of the texts unchanged (all with keep {self.enough:,})"
-        )
-
 
 def trim(
     source: str | Path,

@@ -13,7 +13,7 @@ from mteb.models import ModelMeta
 
 from mar_st.errors import MarError
 from mar_st.files import one_line
-from mar_st.model.dtypes import use_native_dtype
+from mar_st.model.loading import use_native_dtype
 from mar_st.model.names import (
     HOME_VARIABLE,
     PACKAGED_MODEL,

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.evaluation.evaluators import DevEvaluator
 from mar_st.recipes.schema import Evaluation
+from mar_st.stages.fit import DevEvaluator
 
 
 @pytest.fixture
