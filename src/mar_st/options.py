@@ -330,8 +330,7 @@ def as_yaml(result: Any) -> str:
     """Return a result as YAML, with numbers of six digits."""
     text = json.dumps(result, default=_plain)
     content = json.loads(text, parse_float=lambda number: float(f"{float(number):.6g}"))
-    style: Any = {"sort_keys": False, "allow_unicode": True, "width": 1000, "default_flow_style": None}
-    return str(yaml.safe_dump(content, **style)).strip()
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)).strip()
 
 
 def _plain(value: Any) -> Any:

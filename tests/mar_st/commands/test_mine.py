@@ -81,7 +81,7 @@ def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
     code, _, err = command(*arguments, "--consistent", 5)
     assert code == 2
-    assert "was not mined from these data with these settings" in err
+    assert "is not the result of this command" in err
 
 
 def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):

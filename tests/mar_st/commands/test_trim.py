@@ -23,7 +23,7 @@ def test_figures_are_printed(texts, tmp_path):
     arguments = ["--keep", "100", "--texts", texts]
     result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "cut"), *arguments])
     assert result.exit_code == 0, result.output
-    assert "pieces: [137, 100]" in result.output
+    assert "pieces:\n- 137\n- 100\n" in result.output
     assert "kept_texts: 1.0" in result.output
     result = CliRunner().invoke(app, ["trim", str(folder), str(tmp_path / "again"), *arguments, "--json"])
     figures = json.loads(result.stdout)

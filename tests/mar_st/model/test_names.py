@@ -93,7 +93,7 @@ def test_the_packaged_model_answers_to_both_names(name, online):
     ):
         assert vectors == pytest.approx(expected, abs=1e-6)
     shown = CliRunner().invoke(app, ["info", name])
-    assert '"hidden_size": 128' in shown.stdout
+    assert "hidden_size: 128" in shown.stdout
 
 
 def test_folders_and_trained_models_come_before_the_hub(tmp_path, monkeypatch):
