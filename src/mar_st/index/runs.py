@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mar_st.encode.corpus import read_corpus
+from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
     Raises:
         MarError: Ids repeat, or the file or folder cannot be read.
     """
-    queries: dict[str, str] = {}
-    for entry in read_corpus(source, "queries"):
-        if entry.id in queries:
-            raise MarError(f"{source}: the id {entry.id!r} occurs twice; every query needs its own.")
-        queries[entry.id] = entry.document
+    queries = texts_by_id(source, "queries")
     if not queries:
         raise MarError(f"{source} holds no queries.")
     return queries

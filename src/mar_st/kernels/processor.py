@@ -45,10 +45,8 @@ def processors() -> int:
     return count
 
 
-def trim() -> bool:
-    """Give free pages of the heap back to the system; return whether this is possible here (glibc)."""
+def trim() -> None:
+    """Give free pages of the heap back to the system, where the C library can do so (glibc)."""
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)
-            return True
-    return False

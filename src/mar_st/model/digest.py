@@ -146,7 +146,7 @@ def _of_parts(root: Path, parts: Iterable[SavedModule], route: str) -> str:
         for path in sorted(part.path.glob("*") if part.path == root else part.path.rglob("*")):
             if path.suffix in WEIGHTS_SUFFIXES or path.name in _SETTINGS_FILES:
                 _add(digest, [path.relative_to(part.path).as_posix(), _content(path)])
-    prompts = (_json(root / "config_sentence_transformers.json").get("prompts") or {}).items()
+    prompts = ((read_record(root / "config_sentence_transformers.json") or {}).get("prompts") or {}).items()
     own = {key: text for key, text in prompts if (key in DOCUMENT_PROMPTS) == (route == "document") and text}
     of_documents = next((own[name] for name in DOCUMENT_PROMPTS if name in own), "")
     _add(digest, of_documents if route == "document" else own)
@@ -158,7 +158,7 @@ def _content(path: Path) -> Any:
     if path.suffix in WEIGHTS_SUFFIXES:
         return [path.stat().st_size, _sampled(path)]
     if path.name in _SETTINGS_FILES:
-        return _relevant(_json(path))
+        return _relevant(read_record(path) or {})
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -182,16 +182,12 @@ def _sampled(path: Path) -> str:
 def _written(root: Path) -> str | None:
     if (root / SPACE_FILE).is_file():
         return (root / SPACE_FILE).read_text(encoding="utf-8").strip() or None
-    written = (_json(root / name).get("space") for name in ("export.json", "manifest.json"))
+    written = ((read_record(root / name) or {}).get("space") for name in ("export.json", "manifest.json"))
     return next((str(space) for space in written if space), None)
 
 
 def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in _IRRELEVANT}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_record(path) or {}
 
 
 def _add(digest: Any, content: Any) -> None:

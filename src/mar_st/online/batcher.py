@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mar_st.online.protocol import QueryEncoder
 
-__all__ = ["Batcher", "DeadlinePassed", "MicroBatcher", "QueueFull", "chained", "check_deadline"]
+__all__ = ["Batcher", "DeadlinePassed", "MicroBatcher", "QueueFull", "check_deadline"]
 
 #: Longest time in seconds that the thread waits for expected callers.
 WINDOW = 0.001
@@ -250,28 +250,6 @@ class Batcher(Generic[T, R]):
             parts.append(results[start : start + len(items)])
             start += len(items)
         return parts
-
-
-def chained(first: Future[Any], then: Callable[[Any], Future[Any]]) -> Future[Any]:
-    """Return the future of the future that `then` makes of a result, in the thread that has the result."""
-    answer: Future[Any] = Future()
-
-    def settle(done: Future[Any]) -> None:
-        if answer.set_running_or_notify_cancel():
-            if error := done.exception():
-                answer.set_exception(error)
-            else:
-                answer.set_result(done.result())
-
-    def go_on(done: Future[Any]) -> None:
-        try:
-            then(done.result()).add_done_callback(settle)
-        except Exception as error:
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(error)
-
-    first.add_done_callback(go_on)
-    return answer
 
 
 def _fail(job: _Job[Any, Any], error: Exception) -> None:

@@ -13,13 +13,12 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.index.filters import parse_filter
 from mar_st.index.searcher import Searcher
-from mar_st.online.batcher import Batcher, MicroBatcher, chained
+from mar_st.online.batcher import Batcher, MicroBatcher
 from mar_st.online.protocol import encoder_name
 from mar_st.serve.guard import bad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Future
 
     from mar_st.index.searcher import Hit
     from mar_st.online.protocol import QueryEncoder
@@ -57,7 +56,6 @@ class Search(NamedTuple):
 
     request: SearchRequest
     vector: np.ndarray
-    encoded: float
     deadline: float
 
 
@@ -166,8 +164,7 @@ class Engine:
     async def search(self, request: SearchRequest, deadline: float) -> tuple[list[Hit], float]:
         """Return the hits of a request, and when its vector was ready.
 
-        Texts are encoded, and vectors searched, together with those of others who ask the same way. The
-        encoder's thread starts the search itself, so the event loop does not delay it.
+        Texts are encoded, and vectors searched, together with those of others who ask the same way.
 
         Raises:
             ApiError: The request has a text, but the server has no query encoder.
@@ -175,26 +172,21 @@ class Engine:
         large = request.k > SMALL_HITS or request.rerank
         batcher = self._large if large else self._small
         key = (request.k, parse_filter(request.where), request.hybrid, request.rerank, request.query is None)
-
-        def submit(vector: np.ndarray) -> Future[Any]:
-            search = Search(request, vector, time.monotonic(), deadline)
-            return batcher.submit([search], deadline=deadline, key=key)
-
         if request.vector is not None:
-            future = submit(self.index.checked(np.array([request.vector]))[0])
+            vector = self.index.checked(np.array([request.vector]))[0]
         else:
             self.needed("query")
-            encoded = self._texts.submit([request.query or ""], deadline=deadline)
-            # Matryoshka: the encoder may be wider.
-            future = chained(encoded, lambda vectors: submit(vectors[0, : self.index.dim]))
-        (result,) = await asyncio.wrap_future(future)
-        hits, ready = result
+            encoded = await self.encode([request.query or ""], deadline)
+            vector = encoded[0, : self.index.dim]  # Matryoshka: the encoder may be wider
+        ready = time.monotonic()
+        searched = batcher.submit([Search(request, vector, deadline)], deadline=deadline, key=key)
+        (hits,) = await asyncio.wrap_future(searched)
         return hits, ready
 
-    def _search(self, batch: list[Search]) -> list[tuple[list[Hit], float]]:
+    def _search(self, batch: list[Search]) -> list[list[Hit]]:
         first = batch[0].request
         texts = None if first.query is None else [search.request.query or "" for search in batch]
-        found = self.searcher.search_vectors(
+        return self.searcher.search_vectors(
             np.stack([search.vector for search in batch]),
             texts,
             first.k,
@@ -203,7 +195,6 @@ class Engine:
             rerank=first.rerank,
             deadline=max(search.deadline for search in batch),
         )
-        return [(hits, search.encoded) for hits, search in zip(found, batch, strict=True)]
 
     async def scores(self, request: RerankRequest, deadline: float) -> np.ndarray:
         """Return the scores of texts for a query, `(len(texts),)` float32.
