@@ -32,7 +32,7 @@ def test_building_prints_what_was_built(library, tmp_path):
     assert all(part in result.stdout for part in ("count: 300", "dim: 32", "kind: hnsw", "recall@10: "))
     opened = Index.open(out)
     assert opened.search(library.vectors[:1], 1)[0] == [["d0"]]
-    shown = json.loads(CliRunner().invoke(app, ["info", str(out)]).stdout)
+    shown = json.loads(CliRunner().invoke(app, ["info", str(out), "--json"]).stdout)
     assert (shown["documents"], shown["kind"], shown["texts"], shown["bm25"]) == (300, "hnsw", True, True)
     assert (shown["settings"], shown["fields"]) == (opened.settings, opened.fields)
 
@@ -64,7 +64,7 @@ def test_an_encoder_is_tuned_with_its_queries(tmp_path):
     words = ("tune", tmp_path / "index", "--queries", tmp_path / "corpus.jsonl", "--recall", "0.99")
     assert "recall@10" in run(*words).stdout
     assert "words: " in run(*words, "--qrels", tmp_path / "qrels.csv").stdout
-    assert json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "index")]).stdout)["tuned"]
+    assert json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "index"), "--json"]).stdout)["tuned"]
 
 
 def test_what_cannot_be_done_is_refused(library, tmp_path):
