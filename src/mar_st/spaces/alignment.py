@@ -16,7 +16,7 @@ from transformers import set_seed
 from mar_st.data.texts import read_texts
 from mar_st.data.training import Source
 from mar_st.errors import MarError
-from mar_st.export.measure import cosines
+from mar_st.export.measure import BATCH_TEXTS, cosines, speed
 from mar_st.files import (
     finished_folder,
     finished_record,
@@ -389,13 +389,14 @@ class _Run:
         """Return scores on the tasks, agreement with the teacher, speed and size of every query encoder."""
         task_queries = [text for task in self.tasks for text in task.queries.values()]
         texts = task_queries or self.held["query"] or self.texts["query"] or self.texts["document"]
+        timed = [texts[number % len(texts)] for number in range(8 * BATCH_TEXTS)]
         rows: dict[str, Any] = {}
         for rung in self.rungs:
             name = self._route(rung)
             model = MAR.from_pretrained(part, routes="query", query=name)
             tasks = measure.task_scores(model, self.tasks, self.space, self.settings.seed)
             row = {"route": name, "tasks": tasks, "agreement": self._agreement(model)}
-            rows[rung.name] = row | measure.speed(model.to("cpu"), texts) | measure.sizes(part, name)
+            rows[rung.name] = row | speed(model.to("cpu").encode_queries, timed) | measure.sizes(part, name)
         return {"default": self.default.name, "method": measure.method(), "rungs": rows}
 
     def _agreement(self, model: MAR) -> dict[str, Any]:

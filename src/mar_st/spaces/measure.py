@@ -12,7 +12,6 @@ from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores, bootstrap
 from mar_st.evaluation.tasks import Task, load_task, score_vectors
 from mar_st.export.measure import BATCH_TEXTS
-from mar_st.export.measure import speed as measured_speed
 from mar_st.model.describe import count_parameters
 from mar_st.modules.layout import saved_chain
 
@@ -91,12 +90,6 @@ def method() -> str:
         f"queries after a round that does not count; queries/s in calls of {BATCH_TEXTS}; "
         f"{torch.get_num_threads()} thread(s)"
     )
-
-
-def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
-    """Return `p50_ms` of one query and queries `per_second` of a MAR's query route on this processor."""
-    many = [texts[number % len(texts)] for number in range(8 * BATCH_TEXTS)]
-    return measured_speed(lambda block: model.encode_queries(block, show_progress_bar=False), many)
 
 
 def sizes(folder: Path, route: str) -> dict[str, float]:
