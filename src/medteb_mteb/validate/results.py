@@ -19,7 +19,7 @@ from mteb.models import ModelMeta
 from mteb.results import TaskResult
 from packaging.version import InvalidVersion, Version
 
-from mar_st.data import read_rows
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import counted, one_line, read_json, regular
 from medteb_mteb.models.metas import MODELS
