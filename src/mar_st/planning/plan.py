@@ -251,10 +251,10 @@ class Planner:
         rows = entry.expected_rows
         rows = rows if rows is None or entry.limit is None else min(rows, entry.limit)
         self._rows[entry.name] = (rows, rows)
-        per_row = {"query": 1, "document": 1 + entry.negatives}
+        per_row: dict[Side, int] = {"query": 1, "document": 1 + entry.negatives}
         if entry.role is not None:
             per_row = {"query": 0, "document": 0, entry.role: 1}
-        self._texts[entry.name] = {side: Texts(n and rows and n * rows) for side, n in per_row.items()}  # type: ignore[misc]
+        self._texts[entry.name] = {side: Texts(n and rows and n * rows) for side, n in per_row.items()}
         return False
 
     def _column(

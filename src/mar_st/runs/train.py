@@ -52,7 +52,7 @@ from mar_st.vocabulary.texts import cut_backbones
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from accelerate import PartialState
+    from accelerate import PartialState  # type: ignore[import-untyped]
     from sentence_transformers import SentenceTransformer
 
     from mar_st.recipes.schema import Data, Recipe, Stage
