@@ -251,7 +251,9 @@ def _score(value: float | None, digits: int = 4) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,}"
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def _probability(p: float, relation: bool = False) -> str:

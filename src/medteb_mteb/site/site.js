@@ -147,7 +147,7 @@ const CHARTS = {
       ? { field: "family", type: "nominal", title: text("family"), scale: { domain: families, range: color("hues").split(", ") }, legend: { orient: "bottom", columns: 2 } }
       : { value: color("first") };
     const place = {
-      x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", tickCount: 5, grid: false } },
+      x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", labelExpr: "replace(datum.label, 'G', 'B')", tickCount: 5, grid: false } },
       y: { field: "average", type: "quantitative", scale: { zero: false }, title: text("average") },
     };
     const tooltip = ["system", "average", "interval", "cost"].map((field) => ({ field, title: field === "cost" ? text(x) : text(field) }));
