@@ -37,7 +37,7 @@ class SiteSettings(SourceSettings):
 def site(settings: SiteSettings) -> Outcome:
     """Write results as a folder of pages that open in a browser, from a file or from any host.
 
-    The pages show every score with its interval and tie group, every two systems compared, and, for rankings
+    The pages show every score with its interval and tie group, comparisons of two systems, and, for rankings
     that were kept (`medteb run --trec`), the first ten documents of each query. They need no server and load
     nothing from elsewhere. Texts are shown only if the licence of the data is open. An earlier site in the
     same folder is replaced.
