@@ -92,15 +92,19 @@ FEATURES = (
     "bias", "gain", "loss", "surname", "given", "rare", "given-only", "compound", "one", "two",
     "name-is-word", "given-is-word", "begins-word", "crosses-right", "crosses-left",
     "usual-given", "odd-given", "alone", "gain-kin", "gain-after",
-    "left-start", "left-mark", "left-space", "left-other", "left-kin", "left-time", "left-link", "left-han",
+    "left-start", "left-colon", "left-mark", "left-space", "left-other", "left-kin", "left-time", "left-link", "left-han",
     "right-end", "right-mark", "right-space", "right-other", "right-after", "right-verb", "right-title",
     "right-han",
 )  # fmt: skip
 
 
-_IN_TEXT, _GIVEN_IS_WORD = FEATURES.index("left-han"), FEATURES.index("given-is-word")
-#: Taken off the logit of a candidate amid a sentence without a cue before it, if its given name is a word.
-_UNCERTAIN = 1.0
+#: Contexts that speak of a person. Without one, a name looks like a brand or a misspelling, and its score is halved.
+_CUES = tuple(
+    map(
+        FEATURES.index,
+        ("left-start", "left-kin", "left-time", "left-link", "left-colon", "right-title", "right-verb"),
+    )
+)
 
 
 class _Lexicon(NamedTuple):
@@ -275,7 +279,7 @@ def _features(
         "odd-given": not NEVER.isdisjoint(given),
         f"left-{left}": 1.0,
         f"right-{right}": 1.0,
-        "alone": left in ("start", "mark", "space") and right in ("end", "mark", "space"),
+        "alone": left in ("start", "colon", "mark", "space") and right in ("end", "mark", "space"),
         "gain-kin": gain * (left == "kin"),
         "gain-after": gain * (right in ("after", "verb")),
     }
@@ -286,6 +290,8 @@ def _left(text: str, start: int) -> str:
     """Return the left context of a candidate, as the end of a feature's name."""
     if not start:
         return "start"
+    if text[start - 1] in ":：":
+        return "colon"
     if _MARK.match(text[start - 1]):
         return "mark"
     if text[start - 1].isspace():
@@ -342,10 +348,10 @@ class BareName(Recogniser):
         for start, end, features in candidates(text):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
             if value > _MIN_DOUBTFUL_LOGIT:
-                uncertain = features[_IN_TEXT] and features[_GIVEN_IS_WORD] > 0  # 口周发青
-                ranked.append((value - _UNCERTAIN if uncertain else value, start, end))
+                ranked.append((value, start, end, any(features[cue] for cue in _CUES)))
         is_taken = bytearray(len(text))
-        for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
+        for value, start, end, has_cue in sorted(ranked, key=lambda one: (-one[0], one[1])):
             if not any(is_taken[start:end]) and not is_medical(text, start, end):
                 is_taken[start:end] = b"\1" * (end - start)
-                yield start, end, 1 / (1 + math.exp(-value))
+                probability = 1 / (1 + math.exp(-value))
+                yield start, end, probability if has_cue else probability / 2

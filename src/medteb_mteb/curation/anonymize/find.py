@@ -20,6 +20,8 @@ __all__ = ["MIN_SCORE", "Finder", "recognisers"]
 
 #: Minimum score of a match outside strict mode.
 MIN_SCORE = 0.5
+#: The same for matches of last resort in a record with another identifier: a phone is rarely without a name.
+MIN_SCORE_BESIDE = 0.2
 #: Kinds of which a certain mention also reveals the mentions without label in the same record, with the
 #: minimum number of characters for that.
 _MIN_REPEATED_LENGTHS = {
@@ -94,7 +96,10 @@ class Finder:
         An identifier with a label in one of them is found in the others without it.
         """
         texts = list(map(plain, texts))
-        scored = [self._raw(text) for text in texts]
+        scored = [self._certain(text) for text in texts]
+        least = min(self.least, MIN_SCORE_BESIDE) if any(scored) else self.least
+        for text, spans in zip(texts, scored, strict=True):
+            spans += self._last_resort(text, spans, least)
         identifiers = [[span for span, _ in spans] for spans in scored]
         known = {
             (text[span.start : span.end], span.kind)
@@ -119,22 +124,24 @@ class Finder:
             disjoint(spans, text) if spans else [] for text, spans in zip(texts, identifiers, strict=True)
         ]
 
-    def _raw(self, text: str) -> list[tuple[Span, float]]:
-        scored: list[tuple[Span, float]] = []
-        for recogniser in self._recognisers:
-            if not recogniser.needed.search(text):
-                continue
-            spans = [
-                (Span(start, end, recogniser.kind), score)
-                for start, end, score in recogniser.spans(text)
-                if score >= self.least
-            ]
-            if recogniser.last_resort:
-                spans = [
-                    (span, score)
-                    for span, score in spans
-                    if (recogniser.kind, text[span.start : span.end]) not in self.cleared
-                    and not any(span.start < other.end and other.start < span.end for other, _ in scored)
-                ]
-            scored += spans
-        return scored
+    def _certain(self, text: str) -> list[tuple[Span, float]]:
+        return [
+            (Span(start, end, recogniser.kind), score)
+            for recogniser in self._recognisers
+            if not recogniser.last_resort and recogniser.needed.search(text)
+            for start, end, score in recogniser.spans(text)
+            if score >= self.least
+        ]
+
+    def _last_resort(
+        self, text: str, certain: Sequence[tuple[Span, float]], least: float
+    ) -> list[tuple[Span, float]]:
+        return [
+            (Span(start, end, recogniser.kind), score)
+            for recogniser in self._recognisers
+            if recogniser.last_resort and recogniser.needed.search(text)
+            for start, end, score in recogniser.spans(text)
+            if score >= least
+            and (recogniser.kind, text[start:end]) not in self.cleared
+            and not any(start < span.end and span.start < end for span, _ in certain)
+        ]
