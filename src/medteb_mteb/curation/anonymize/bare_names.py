@@ -46,7 +46,8 @@ _KIN = regex.compile(
 _TIME = regex.compile(
     r"(?:[昨今前明后当]天|[昨今]儿?晚?|[上中下]午|早上|早晨|晚上|今[早晨]|目前|最近|刚才?|近日|后经|核实为)$"
 )
-_LINK = regex.compile(r"[和与跟给让叫找问陪带帮替及由请为是被把对像说系]$")
+_CALL = regex.compile(r"[跟给让找问陪带请说]$")
+_LINK = regex.compile(r"[和与帮替及由为是被把对像系]$")
 _AFTER_NAME = regex.compile(rf"(?:{alternatives('after-names')})")
 _VERB = regex.compile(
     r"[又也还说来去吃服做怀确诊咳昨今前上这那有没夫两二等她他才刚已就都家觉感送带背复近把跑收写打到听能要想会开坐拿]|[三四五六七八九十]+岁"
@@ -58,7 +59,7 @@ _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!
 
 #: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
 _NO_NAME_AT = regex.compile(
-    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节])"
+    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节程余])"
     r"|(?<!\p{Han})(?=祝)|(?=周[一二三四五六日末][刚才就又去都也]|能|左[叶侧房室心肺肾手脚腿眼耳乳]|那[多么样些个])"
 )
 
@@ -92,19 +93,16 @@ FEATURES = (
     "bias", "gain", "loss", "surname", "given", "rare", "given-only", "compound", "one", "two",
     "name-is-word", "given-is-word", "begins-word", "crosses-right", "crosses-left",
     "usual-given", "odd-given", "alone", "gain-kin", "gain-after",
-    "left-start", "left-colon", "left-mark", "left-space", "left-other", "left-kin", "left-time", "left-link", "left-han",
+    "left-start", "left-colon", "left-mark", "left-space", "left-other",
+    "left-kin", "left-time", "left-call", "left-link", "left-han",
     "right-end", "right-mark", "right-space", "right-other", "right-after", "right-verb", "right-title",
     "right-han",
 )  # fmt: skip
 
 
-#: Contexts that speak of a person. Without one, a name looks like a brand or a misspelling, and its score is halved.
-_CUES = tuple(
-    map(
-        FEATURES.index,
-        ("left-start", "left-kin", "left-time", "left-link", "left-colon", "right-title", "right-verb"),
-    )
-)
+#: Contexts of a person. The score of a name without one is halved: it may be a brand or a misspelling.
+_PERSONAL = ("left-start", "left-kin", "left-time", "left-call", "left-colon", "right-title", "right-verb")
+_CUES = tuple(FEATURES.index(context) for context in _PERSONAL)
 
 
 class _Lexicon(NamedTuple):
@@ -171,7 +169,7 @@ def candidates(text: str) -> Iterator[NameCandidate]:
     A unigram model with jieba's words segments each run of Chinese characters once without names. `gain` is
     the increase of the best log probability if the candidate is one word with the probability of a name.
     """
-    lexicon, no_names, prefectures = _lexicon(), words("no-names"), words("prefectures")
+    lexicon, no_names = _lexicon(), words("no-names")
     for run in _RUN.finditer(text):
         part, offset = run.group(), run.start()
         forward, backward = _paths(part, lexicon)
@@ -182,8 +180,6 @@ def candidates(text: str) -> Iterator[NameCandidate]:
                 end = start + length
                 name = part[start:end]
                 if name in no_names or (length == 3 and first == 1 and name[:2] in NO_BEGINNING):
-                    continue
-                if length == 3 and name[2] in "人市县" and name[:2] in prefectures:
                     continue
                 if name[0] in PREPOSITIONS and (length == 2 or not _ODD.isdisjoint(name[1:])):
                     continue
@@ -299,7 +295,7 @@ def _left(text: str, start: int) -> str:
     if not "\u4e00" <= text[start - 1] <= "\u9fff":
         return "other"
     before = text[max(0, start - 5) : start]
-    for kind, pattern in (("kin", _KIN), ("time", _TIME), ("link", _LINK)):
+    for kind, pattern in (("kin", _KIN), ("time", _TIME), ("call", _CALL), ("link", _LINK)):
         if pattern.search(before):
             return kind
     return "han"
@@ -331,7 +327,8 @@ def _weights() -> tuple[float, ...]:
 class BareName(Recogniser):
     """Names without a label or a title, by a logistic regression over `FEATURES`.
 
-    The score is the probability of the regression; candidates below `MIN_DOUBTFUL_PROBABILITY` are left out.
+    The score is the probability of the regression, half of it where nothing around the name speaks of a
+    person. Candidates with a probability below `MIN_DOUBTFUL_PROBABILITY` are left out.
     """
 
     kind = "NAME"

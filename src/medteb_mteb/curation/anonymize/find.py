@@ -21,7 +21,7 @@ __all__ = ["MIN_SCORE", "Finder", "recognisers"]
 #: Minimum score of a match outside strict mode.
 MIN_SCORE = 0.5
 #: The same for matches of last resort in a record with another identifier: a phone is rarely without a name.
-MIN_SCORE_BESIDE = 0.2
+MIN_SCORE_BESIDE = 0.1
 #: Kinds of which a certain mention also reveals the mentions without label in the same record, with the
 #: minimum number of characters for that.
 _MIN_REPEATED_LENGTHS = {

@@ -147,7 +147,7 @@ class Code(Recogniser):
             "code",
             r"(?<![A-Za-z0-9.:/@_-])(?=(?:[A-Za-z-]*\d){6})[A-Za-z0-9](?:[A-Za-z0-9]|-(?=[A-Za-z0-9])){5,24}"
             r"(?![A-Za-z0-9%/@_-]|\.\d|\s?(?i:m[glm]|g\b|kg|iu|u\b|元|次|例|人|步|个|万|单位))",
-            0.1,
+            0.05,
         ),
     )
     _quantity = regex.compile(r"\d+(?i:m[glm]|k?g|iu|u)$")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ANONYMIZE", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
 
 #: Incremented with every change of recognition or replacement.
-VERSION = 8
+VERSION = 9
 #: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
     r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"

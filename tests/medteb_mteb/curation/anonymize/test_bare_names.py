@@ -71,10 +71,37 @@ def test_names_beside_medical_terms_are_found(text):
     assert named(text) == {"陈晓燕"}
 
 
+def test_a_name_without_a_personal_context_counts_only_beside_another_identifier():
+    text = "今日复查血钾，邬晓斌，三点采血"
+    assert named(text) == set()
+    assert named(f"{text}，电话13812345678") == {"邬晓斌"}
+    assert "邬晓斌" in named(text, strict=True)
+    _, body = Finder().together(["住院号：20210034567", text])
+    assert [span.kind for span in body] == ["NAME"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # brands, misspellings and dishes in lists, after a preposition or alone
+        "目前常用的有，贺力维，恩替等",
+        "能不能换一种，如康利安等",
+        "主食以汤圆、墨绿色蔬菜和杨梅为主",
+        "这种软膏对白斑灵的耐受较好",
+        # a number of courses
+        "化疗3程顺利",
+        # sites in titles
+        "艾叶泡脚的好处-丁香园",
+    ],
+)
+def test_words_without_a_personal_context_stay(text):
+    assert named(text) == set()
+
+
 @pytest.mark.parametrize("label", ["商品名称：", "【药品名称】", "化学名 ", "（通用名：“"])
 def test_no_name_begins_after_the_label_of_a_product(label):
     assert named(f"{label}陈晓燕。") == set()
-    assert named(f"{label}片剂。陈晓燕血糖不好") == {"陈晓燕"}
+    assert named(f"{label}片剂。患者陈晓燕血糖不好") == {"陈晓燕"}
     assert named("账户名称：陈晓燕。") == {"陈晓燕"}
 
 
