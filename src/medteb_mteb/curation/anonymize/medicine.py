@@ -29,6 +29,7 @@ _EPONYM = (
     r"综合[征症]|淋巴瘤|肉芽肿|病(?![情人房区历程案床重])|试验|实验|现象|效应|反应|体征|骨折|畸形|囊肿|[杆球细真]菌"
     r"|青霉|病毒|螺旋体|立克次|分[期级型类]|评分|量表|问卷|定理|学派|疗法|手术|切口|小体|细胞"
 )
+_ANY_EPONYM = rf"(?:{_EPONYM}|瘤|[征症氏型])"
 #: Characters between a name and the end of a term: no verbs, no function words.
 _GAP = r"[\p{Han}--[吃服用喝打买给让送带去来说有是的在做开患得因为查诊疑示及]]{0,5}?"
 _AFTER = regex.compile(
@@ -66,6 +67,8 @@ _MAX_BEFORE = 14
 _OPEN = regex.compile(r"[“\"‘'「『(（\[【]\p{Han}{0,3}$")
 _CLOSE = regex.compile(r"\p{Han}{0,3}[”\"’'」』)）\]】]")
 _SOUNDS = characters("transliteration") | {"夫"}
+_TRANSLITERATED = regex.compile(rf"[{''.join(sorted(_SOUNDS))}·•・．‧-]{{3,}}")
+_AFTER_TRANSLITERATED = regex.compile(rf"\p{{Han}}{{0,3}}?{_ANY_EPONYM}")
 _ITEM_BEFORE = regex.compile(r"(?<!\p{Han})(\p{Han}{2,4})(?:([、/／])|[，,]\s?)$")
 _ITEM_AFTER = regex.compile(r"(?:([、/／])|[，,]\s?)(\p{Han}{2,4})(?!\p{Han})")
 
@@ -84,6 +87,11 @@ def is_medical(text: str, start: int, end: int) -> bool:
         return True
     if len(name) == 3 and (
         (name[2] in _ADJECTIVES and name[1] != name[2]) or (name[2] == "征" and _SOUNDS.issuperset(name[:2]))
+    ):
+        return True
+    if any(
+        run.start() <= start and end <= run.end() and _AFTER_TRANSLITERATED.match(text, run.end())
+        for run in _TRANSLITERATED.finditer(text)
     ):
         return True
     terms = _terms().every(text)
