@@ -200,8 +200,9 @@ def solve(
 
 def _scale(target: np.ndarray, mean: np.ndarray) -> float:
     """Return the default scale for vectors `(texts, dim)` with this mean."""
-    spread = np.sqrt(np.square(target - mean).sum(axis=1).mean())
-    return float(np.clip(np.sqrt(2) * np.linalg.norm(mean) / max(spread, 1e-12), *SCALES))
+    spread = float(np.sqrt(np.square(target - mean).sum(axis=1).mean()))
+    scale = float(np.sqrt(2) * np.linalg.norm(mean)) / max(spread, 1e-12)
+    return min(max(scale, SCALES[0]), SCALES[1])
 
 
 def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, bar: Any) -> float:
