@@ -1,6 +1,6 @@
 """Size and power of the paired test of `medteb compare`, on simulated scores per query.
 
-    python benchmarks/paired_test.py [--simulations 2000] [--queries 300]
+    python benchmarks/paired_test.py [--simulations 5000] [--queries 300]
 
 Every query has a difficulty, from a beta distribution, and a system's score on it is drawn around that.
 Printed are the shares of simulations with p < .05, and of intervals that hold the true difference:
@@ -42,7 +42,7 @@ def pair(rng, queries, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=2000)
+    parser.add_argument("--simulations", type=int, default=5000)
     parser.add_argument("--queries", type=int, default=300)
     options = parser.parse_args()
     print(f"{options.simulations} simulations, {options.queries} queries")
