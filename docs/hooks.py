@@ -1,4 +1,4 @@
-"""Pages of the site that are generated: help of commands, fields of recipes, cards of tasks, changelog."""
+"""Pages of the site that are generated: help of commands, fields of recipes, cards of tasks, changelog, results."""
 
 from __future__ import annotations
 
@@ -34,6 +34,22 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Point links to files outside of `docs` to their copies in the site."""
     return re.sub(r"\]\(\.\./\.\./(examples|models)/", r"](../\1/", markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Add the project's own results as pages of `medteb site`."""
+    from medteb_mteb.commands.site import SiteSettings, site
+
+    results = ROOT / "benchmarks" / "results"
+    site(
+        SiteSettings(
+            results=(results,),
+            out=Path(config["site_dir"]) / "results",
+            data=(ROOT / "models" / "mar-zh" / "src" / "mar_zh" / "sample",),
+            about=results / "about.yaml",
+            title="Results of medteb",
+        )
+    )
 
 
 def task_cards() -> str:
