@@ -87,6 +87,7 @@ class Judges(Settings):
         judges: The judges, each with a unique name.
         check_positives: Show each judge its positives again, with a query that none of them answers; a
             passage that is again graded as an answer raises its own grade.
+        control_rate: Share of the prompts with several passages that get control passages.
     """
 
     judges: tuple[
@@ -96,6 +97,7 @@ class Judges(Settings):
         ...,
     ] = Field(min_length=1)
     check_positives: bool = True
+    control_rate: float = Field(default=1.0, ge=0, le=1)
 
     @model_validator(mode="before")
     @classmethod

@@ -162,7 +162,10 @@ def grade_pools(
     with Journal(journal) as opened:
         grades = Grades(opened)
         kinds = [RequestPlan if isinstance(one, Judge) else Plan for one in judges.judges]
-        plans = [kind(one, material, grades) for kind, one in zip(kinds, judges.judges, strict=True)]
+        plans = [
+            kind(one, material, grades, judges.control_rate)
+            for kind, one in zip(kinds, judges.judges, strict=True)
+        ]
         for plan in plans:
             if isinstance(plan.judge, LearnedJudge):
                 _grade(plan, plan.judge)
@@ -253,7 +256,7 @@ def _check_of(plan: RequestPlan) -> RequestPlan | None:
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),
     )
-    return RequestPlan(plan.judge, checked, plan.grades) if positives else None
+    return RequestPlan(plan.judge, checked, plan.grades, plan.control_rate) if positives else None
 
 
 def _raised(checks: Iterable[Plan]) -> frozenset[bytes]:

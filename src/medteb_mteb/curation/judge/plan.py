@@ -135,14 +135,18 @@ class Plan:
         judge: The judge.
         material: Queries, documents and pools to judge.
         grades: The known judgements.
+        control_rate: Share of the prompts with several passages that get control passages.
 
     Attributes:
         wanted: Number of distinct judgements.
         known: Of these, in the journal.
     """
 
-    def __init__(self, judge: Judge | LearnedJudge, material: Material, grades: Grades) -> None:
+    def __init__(
+        self, judge: Judge | LearnedJudge, material: Material, grades: Grades, control_rate: float = 1.0
+    ) -> None:
         self.judge, self.material, self.grades = judge, material, grades
+        self.control_rate = control_rate
         self.settings = settings_digest(judge.description())
         self.wanted = self.known = 0
 
@@ -182,7 +186,7 @@ class RequestPlan(Plan):
             draw = random.Random(f"{SEED}\0{self.judge.name}\0{digest}")
             draw.shuffle(order)
             for batch in self._cut(group.query, order):
-                yield Request(group.query, batch, 0, len(batch) > 1)
+                yield Request(group.query, batch, 0, len(batch) > 1 and draw.random() < self.control_rate)
 
     def alone(self, query: str, key: bytes, document: str, reason: str = "", attempt: int = 0) -> Request:
         """Return a request for one passage.

@@ -68,14 +68,13 @@ def others(rows):
 
 
 def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
-    attacked, make_server, endpoint, judges_of, monkeypatch
+    attacked, make_server, endpoint, judges_of
 ):
     honest = make_server(endpoint())
     _, right = judged(attacked, judges_of(honest, passages=12), "honest")
     url = make_server(obeying(endpoint(), lower_others))
-    with monkeypatch.context() as unchecked:  # without the check the attack works
-        unchecked.setattr("medteb_mteb.curation.judge.answers.misgraded", lambda *_: "")
-        _, fooled = judged(attacked, judges_of(url, passages=12), "unprotected")
+    # Without control passages the attack works, so this test tests something.
+    _, fooled = judged(attacked, judges_of(url, passages=12, control_rate=0.0), "unprotected")
     assert set(others(fooled).values()) == {"D"} != set(others(right).values())
     report, rows = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
     assert others(rows) == others(right)
