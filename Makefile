@@ -15,9 +15,10 @@ run: $(VENV)/.run
 	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m bm25-jieba
 	$(BIN)/medteb run --data models/mar-zh/src/mar_zh/sample -m mar-zh -m mar-mini -m bm25-char-bigram
 
-## test: install what the tests need and run them
+## test: install what the tests need and run them; TEST_ARGS='-m "not slow"' adds the thorough ones, as CI does
+TEST_ARGS ?=
 test: $(VENV)/.test
-	$(PYTEST)
+	$(PYTEST) $(TEST_ARGS)
 
 ## slow: the tests that take long, which CI does not run; SLOW_ARGS chooses some of them
 SLOW_ARGS ?=

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -91,13 +92,11 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
             f"{type(tokenizer).__name__} has no fast form (tokenizer.json), so EOS cannot be appended. "
             "Convert it with transformers, or give another pooling."
         )
-    backend, token = Tokenizer.from_str(original.to_str()), str(tokenizer.eos_token)
-    ending = processors.TemplateProcessing(
-        single=f"$A {token}", special_tokens=[(token, tokenizer.eos_token_id)]
+    content = json.loads(original.to_str())
+    content["post_processor"] = _ending_in(
+        content.get("post_processor"), str(tokenizer.eos_token), int(tokenizer.eos_token_id)
     )
-    before = backend.post_processor
-    backend.post_processor = ending if before is None else processors.Sequence([before, ending])
-    return with_backend(tokenizer, backend)
+    return with_backend(tokenizer, Tokenizer.from_str(json.dumps(content)))
 
 
 def check_tokenizer(tokenizer: Any, source: str) -> None:
@@ -153,3 +152,16 @@ def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreT
         **tokenizer.special_tokens_map,
         **noted,
     )
+
+
+def _ending_in(processor: dict[str, Any] | None, token: str, number: int) -> dict[str, Any]:
+    """Return the post-processor of a `tokenizer.json` with a token after every text."""
+    steps = [] if processor is None else processor.get("processors", [processor])
+    templates = [step for step in steps if step["type"] == "TemplateProcessing"]
+    if not templates:
+        template = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
+        return {"type": "Sequence", "processors": [*steps, json.loads(template.__getstate__())]}
+    template = templates[-1]
+    template["single"].append({"SpecialToken": {"id": token, "type_id": 0}})
+    template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
+    return processor or template

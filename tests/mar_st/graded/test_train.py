@@ -66,7 +66,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(base, trained, tmp_
     # Finished, it is not trained again, and not mixed with another.
     assert train_grader(settings(pairs(), base, out)) == report
     assert len(again) == total - 5
-    with pytest.raises(MarError, match="other data or settings"):
+    with pytest.raises(MarError, match="is not the result of this command"):
         train_grader(settings(pairs(30), base, out))
     assert not list(tmp_path.glob("*.work"))
 

@@ -59,8 +59,8 @@ def _naive(triples, documents, table, rules):
     [
         {},
         {"range_min": 2, "range_max": 12, "num_negatives": 10},
-        {"relative_margin": 0.1, "near_duplicate": 0.05},
-        {"relative_margin": -0.5, "range_min": 1, "range_max": 20, "num_negatives": 19},
+        {"relative_margin": -2.0, "near_duplicate": 0.05},
+        {"relative_margin": -2.0, "range_min": 1, "range_max": 20, "num_negatives": 19},
     ],
 )
 def test_mining_equals_a_full_sort_and_plain_filters(triples, documents, table, rules):
