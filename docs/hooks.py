@@ -1,4 +1,4 @@
-"""Pages of the site that are generated: help of commands, fields of recipes, cards of tasks, changelog, results."""
+"""Pages of the site that are generated: help of commands, fields of recipes, cards of tasks, results."""
 
 from __future__ import annotations
 
