@@ -63,6 +63,9 @@ _BEFORE = regex.compile(
     regex.VERSION1 | regex.VERBOSE,
 )
 _MAX_BEFORE = 14
+#: Characters on each side of a candidate that decide: at least the longest term. The time for a candidate must
+#: not depend on the length of the text.
+_WINDOW = 64
 #: A short text in quotes or brackets, from its start, and up to its end.
 _OPEN = regex.compile(r"[“\"‘'「『(（\[【]\p{Han}{0,3}$")
 _CLOSE = regex.compile(r"\p{Han}{0,3}[”\"’'」』)）\]】]")
@@ -80,6 +83,8 @@ def _terms() -> Terms:
 
 def is_medical(text: str, start: int, end: int) -> bool:
     """Return True if the candidate `text[start:end]` of a name is, or is part of, a medical term."""
+    cut = max(0, start - _WINDOW)
+    text, start, end = text[cut : end + _WINDOW], start - cut, end - cut
     name, before = text[start:end], text[max(0, start - _MAX_BEFORE) : start]
     if name[-1] in _LAST or _AFTER.match(text, end) or _BEFORE.search(before):
         return True
