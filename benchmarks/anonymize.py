@@ -1,6 +1,6 @@
 """Measure precision, recall and speed of finding identifiers.
 
-python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
+python -m benchmarks.anonymize [MARKED ...] [--texts FILE.jsonl] [--count 20000]
 
 MARKED: files of sentences marked by hand; default: those of the tests. With --texts the speed is measured on
 the column `text` of a JSONL file, and every match is printed in its context, so that a person can count the
