@@ -39,7 +39,7 @@ class Results:
     """Results of several systems.
 
     Attributes:
-        table: The scores; systems by their mean, the best first, and tasks by name.
+        table: The scores; systems with the most tasks first, then by their mean; tasks by name.
         facts: What is known about a system, by its name in the table: fields of mteb's `ModelMeta`.
         folders: Data of tasks, by task, where they are at hand.
         versions: Version of mteb that measured a score, by system and task, where it is known.
@@ -107,7 +107,7 @@ def _best_first(entries: Iterable[ScoreEntry]) -> list[str]:
     scores = defaultdict(list)
     for entry in entries:
         scores[entry.model].append(entry.score)
-    return sorted(scores, key=lambda model: (-fmean(scores[model]), model))
+    return sorted(scores, key=lambda model: (-len(scores[model]), -fmean(scores[model]), model))
 
 
 def _packaged(task: str) -> TaskFolder | None:

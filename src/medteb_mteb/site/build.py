@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -129,7 +130,10 @@ class _Site:
         self.with_page = {(task, query) for task, some in queries.items() for query in some}
         systems = list(self.systems.values())
         costs = [key for key in _COSTS if sum(bool(getattr(system, key)) for system in systems) > 1]
-        self._page("index", (), systems=systems, costs=costs)
+        scored = Counter(task for _, task in self.board.cells)
+        # Not all systems may have all tasks: then the costs stand beside the task that most of them have.
+        measure = max((AVERAGE, *self.tasks), key=lambda task: scored[task])
+        self._page("index", (), systems=systems, costs=costs, measure=measure)
         for task in self.tasks.values():
             self._page("task", ("task", task.name), task=task, queries=queries[task.name])
         for system in self.systems.values():

@@ -130,8 +130,9 @@ function recordsOf(table) {
 }
 
 const CHARTS = {
-  /** Average score against a cost; systems of a family are joined by a line. */
+  /** Score (the average, or a task) against a cost; systems of a family are joined by a line. */
   cost(table, { x }) {
+    const measure = table.tHead.querySelector("[data-field=average]").dataset.title || text("average");
     const rows = recordsOf(table).filter((row) => row.average !== null && row[x] > 0).map((row) => {
       const [low, high] = (row.interval || "NaN–NaN").split("–").map(Number);
       return { ...row, cost: row[x], low, high };
@@ -148,15 +149,15 @@ const CHARTS = {
       : { value: color("first") };
     const place = {
       x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", labelExpr: "replace(datum.label, 'G', 'B')", tickCount: 5, grid: false } },
-      y: { field: "average", type: "quantitative", scale: { zero: false }, title: text("average") },
+      y: { field: "average", type: "quantitative", scale: { zero: false }, title: measure },
     };
-    const tooltip = ["system", "average", "interval", "cost"].map((field) => ({ field, title: field === "cost" ? text(x) : text(field) }));
+    const tooltip = ["system", "average", "interval", "cost"].map((field) => ({ field, title: field === "cost" ? text(x) : field === "average" ? measure : text(field) }));
     return {
       height: 300,
       data: { values: rows },
       layer: [
         { transform: [{ filter: "isValid(datum.family)" }], mark: { type: "line", strokeWidth: 2 }, encoding: { ...place, color: hue, detail: { field: "family" }, order: { field: "cost" } } },
-        { mark: { type: "rule", opacity: 0.5 }, encoding: { x: place.x, y: { field: "low", type: "quantitative", title: text("average") }, y2: { field: "high" }, color: hue } },
+        { mark: { type: "rule", opacity: 0.5 }, encoding: { x: place.x, y: { field: "low", type: "quantitative", title: measure }, y2: { field: "high" }, color: hue } },
         { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { ...place, color: hue, tooltip, ...(families.length ? { shape: { ...hue, scale: { domain: families } } } : {}) } },
         ...(rows.length > MOST_NAMES ? [] : ["left", "right"].flatMap((align) => [-12, 12].map((dy) => ({
           transform: [{ filter: { field: "label", equal: align + dy } }],

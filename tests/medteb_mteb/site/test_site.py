@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -11,6 +12,7 @@ import pytest
 from tests.medteb_mteb.site.conftest import QUERIES, SYSTEMS
 
 from mar_st.errors import MarError
+from medteb_mteb.report.table import ResultTable
 from medteb_mteb.site import read_about, write_site
 from medteb_mteb.site.tasks import is_open
 
@@ -139,6 +141,18 @@ def test_rankings_and_a_folder_of_data_are_enough(results, tmp_path, medteb):
     index = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "A&lt;b&gt;" in index
     assert len(list((tmp_path / "out" / "query").iterdir())) == QUERIES
+
+
+def test_without_a_score_of_each_system_the_costs_stand_beside_the_task_that_has_most(results, tmp_path):
+    table = results.table
+    entries = [one for one in table.entries if (one.model, one.task) != ("lab/fair", "my-closed")]
+    fewer = replace(results, table=ResultTable(table.models, table.tasks, entries))
+    write_site(fewer, tmp_path / "out")
+    page = Page((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
+    rows = {row[0]: row for row in page.rows if len(row) > 10}
+    header = next(row for row in rows.values() if "my-open" in row)
+    shown = {name: row[header.index("my-open")] for name, row in rows.items() if name in SYSTEMS}
+    assert shown == {one.model: f"{one.score:.4f}" for one in entries if one.task == "my-open"}
 
 
 def test_only_a_site_is_replaced(results, site, tmp_path):
