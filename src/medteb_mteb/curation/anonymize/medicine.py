@@ -63,8 +63,8 @@ _BEFORE = regex.compile(
     regex.VERSION1 | regex.VERBOSE,
 )
 _MAX_BEFORE = 14
-#: Characters on each side of a candidate that decide: at least the longest term. The time for a candidate must
-#: not depend on the length of the text.
+#: Characters that are looked at on each side of a candidate, no fewer than the longest term has. The whole
+#: text for every candidate would take quadratic time.
 _WINDOW = 64
 #: A short text in quotes or brackets, from its start, and up to its end.
 _OPEN = regex.compile(r"[“\"‘'「『(（\[【]\p{Han}{0,3}$")
