@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import regex
 
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.medicine import is_medical
 from medteb_mteb.curation.anonymize.recogniser import Recogniser
 from medteb_mteb.curation.anonymize.words import (
@@ -54,8 +55,11 @@ _VERB = regex.compile(
 )
 #: Words after a part of a longer name, or after an eponym.
 _NO_END = regex.compile(r"[·•・．‧∙⋅-]\p{Han}|[氏征症型]|病(?![情人房区历程案床重])|综合")
-_MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]")
-
+#: Marks, but no placeholder: it stands for letters or digits, which are none.
+_MARK = regex.compile(
+    rf"(?!\[(?:{'|'.join(IDENTIFIER_KINDS.values())})\])"
+    r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]"
+)
 
 #: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
 _NO_NAME_AT = regex.compile(
