@@ -99,7 +99,7 @@ def train(
     """
     _check_packages(recipe, report_to)
     check_models(recipe)
-    from accelerate import PartialState  # type: ignore[import-untyped]  # lazy: accelerate
+    from accelerate import PartialState  # lazy: accelerate
 
     run = RecipeRun(
         with_source_prompts(recipe),

@@ -98,8 +98,8 @@ class Finder:
         texts = list(map(plain, texts))
         scored = [self._certain(text) for text in texts]
         least = min(self.least, MIN_SCORE_BESIDE) if any(scored) else self.least
-        for text, spans in zip(texts, scored, strict=True):
-            spans += self._last_resort(text, spans, least)
+        for text, certain in zip(texts, scored, strict=True):
+            certain += self._last_resort(text, certain, least)
         identifiers = [[span for span, _ in spans] for spans in scored]
         known = {
             (text[span.start : span.end], span.kind)
