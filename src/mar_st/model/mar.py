@@ -97,7 +97,7 @@ class MAR(SentenceTransformer):
                     module.to(weights[0].dtype)
                 if is_truncation(module):
                     module.requires_grad_(False)
-            with loading_of(model_name_or_path):  # a damaged configuration may give a width that is no number
+            with loading_of(model_name_or_path):  # a damaged configuration may give no number as width
                 widths[name] = width([encoder, *rest])
         if len(set(widths.values())) > 1:
             raise MarError(

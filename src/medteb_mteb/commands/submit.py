@@ -74,7 +74,7 @@ def submit(settings: SubmitSettings) -> Submission:
     """
     results, out = settings.results.expanduser(), settings.out.expanduser()
     if not results.is_dir():
-        raise MarError(f"{results} is no folder. Give the output folder of medteb run.")
+        raise MarError(f"{results} is not a folder. Give the output folder of medteb run.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MarError(f"{out} is not empty. Give a new folder, so that nothing else is submitted.")
     from mteb.cache import ResultCache  # lazy: mteb

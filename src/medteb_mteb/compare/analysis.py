@@ -1,4 +1,4 @@
-"""What results show: comparisons per task and on the average, slices of queries, and unjudged documents."""
+"""Compares systems on each task and on the average, on slices of the queries, and bounds their scores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["AVERAGE", "Analysis", "Bounds", "Slice"]
 AVERAGE = "average"
 #: Lengths of queries in characters, by the largest length of each slice.
 LENGTHS = (10, 20, 40, 80)
-#: Numbers of relevant documents, likewise.
+#: Numbers of relevant documents, by the largest number of each slice.
 RELEVANT = (1, 3, 9)
 #: A column with more values than this makes no slices, and a slice has at least so many queries.
 MOST_VALUES, FEWEST_QUERIES = 12, 5
@@ -60,7 +60,7 @@ class Slice:
 
 
 class Bounds(NamedTuple):
-    """What unjudged documents could change in an nDCG@10.
+    """How far unjudged documents could move an nDCG@10.
 
     Attributes:
         judged: Share of the first ten documents that were judged.
@@ -190,7 +190,7 @@ class Analysis:
 
     @cached_property
     def bounds(self) -> dict[tuple[str, str], Bounds]:
-        """Return what unjudged documents could change, by system and task.
+        """Return how far unjudged documents could move the scores, by system and task.
 
         Only for nDCG@10 on tasks that list judged negatives, and systems whose rankings were kept (`--trec`).
         """

@@ -177,7 +177,7 @@ def _read(source: Path, judgements: _Judgements) -> Iterator[_Found]:
 
 def _file(path: Path, judgements: _Judgements) -> Iterator[_Found]:
     if not is_run(path):
-        raise MarError(f"{path} is no ranking; expected *.trec, *.run or *.json.")
+        raise MarError(f"{path} is not a ranking; expected *.trec, *.run or *.json.")
     content = _hakari(path) if path.suffix.lower() == ".json" else None
     if content is not None:
         yield content
@@ -217,9 +217,9 @@ def _mteb_model(meta: Path) -> Iterator[_Found]:
             result = TaskResult.from_disk(regular(path))
             metric, result = _of_known_task(result)
             if not math.isfinite(result.get_score()):
-                raise ValueError("the score is no finite number")
+                raise ValueError("the score is not a finite number")
         except Exception as error:  # what mteb raises depends on the damage
-            say(f"{path}: left out, no result of mteb ({error})")
+            say(f"{path}: left out, not a result of mteb ({error})")
             continue
         place = path.relative_to(revision_folder.parents[1]).with_suffix("")
         beside = revision_folder.parents[2]

@@ -66,7 +66,7 @@ class Drawn:
     Attributes:
         score: The score: the mean over the tasks.
         resampled: `(resamples,)` float64.
-        parts: The score as a sum; None if it is no mean over items, such as a correlation.
+        parts: The score as a sum; None if it is not a mean over items, such as a correlation.
     """
 
     score: float
@@ -84,7 +84,7 @@ class Comparison(NamedTuple):
         p_value: Two-sided: a paired randomisation test for means; else from the paired bootstrap, since not
             every statistic (average precision over several similarities) stays comparable after swaps.
         detectable: Smallest true difference that this test finds four times in five (two-sided, 5 %).
-        wins: Questions on which the first is better; None if the score is no mean.
+        wins: Questions on which the first is better; None if the score is not a mean.
         ties: Questions on which both are equal.
         losses: Questions on which the first is worse.
     """

@@ -36,7 +36,7 @@ __all__ = ["Outcome", "write_site"]
 _HERE = Path(__file__).parent
 #: Files that every site has; the first one marks a folder as a site.
 _FILES = ("site.js", "site.css", "vendor")
-#: Facts that the index draws the average score against.
+#: Facts that the index draws scores against.
 _COSTS = ("latency", "online", "size")
 #: Longest name of a page; file systems take 255 bytes, with the suffix.
 _LONGEST = 100
@@ -76,7 +76,7 @@ def write_site(
         title: Title of the site.
 
     Raises:
-        MarError: `out` is no folder, or holds something other than a site.
+        MarError: `out` is not a folder, or holds something other than a site.
     """
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / _FILES[0]).is_file())):
         raise MarError(f"{out} exists and is not a site; give another folder, or delete it.")

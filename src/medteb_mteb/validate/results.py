@@ -238,9 +238,7 @@ def _of_model(revision: Revision) -> Iterator[tuple[str, Verdict, str]]:
         revision.settings = list(read_rows(path, lambda row: dict(row.values))) if path.is_file() else []
         text = regular(folder / META).read_text(encoding="utf-8")
         meta = revision.meta = ModelMeta.model_validate_json_resolved(text)
-    except (
-        Exception
-    ) as error:  # missing, damaged, or of another mteb: pydantic and others have many types for it
+    except Exception as error:  # missing, damaged or of another mteb: many types
         yield FILES, "fail", f"metadata or settings cannot be read: {one_line(error, 150)}"
         return
     stated, theirs = json.loads(text), _of_mteb().get(revision.name)
@@ -253,7 +251,7 @@ def _of_model(revision: Revision) -> Iterator[tuple[str, Verdict, str]]:
     if str(meta.revision) != folder.name:
         yield MODEL, "fail", f"{META} names the revision {meta.revision}, the folder {folder.name}"
     if not _REVISION.fullmatch(folder.name) and (theirs is None or theirs.revision != folder.name):
-        yield MODEL, "fail", f"{folder.name} is no revision: expected a commit, or a number for an API"
+        yield MODEL, "fail", f"{folder.name} is not a revision: expected a commit, or a number for an API"
     if paths := [key for key, value in _texts((stated, revision.settings)) if _PATH.match(value)]:
         yield FILES, "fail", f"{', '.join(sorted(set(paths)))}: a path of this machine"
     if gaps := _gaps(meta):
@@ -332,7 +330,7 @@ def _of_result(result: TaskResult, task: AbsTask, covered: set[Any]) -> Iterator
         f"{split}, {one['hf_subset']}" for split, one in entries if not _is_finite(one["main_score"])
     ]
     if undefined:
-        yield COMPLETE, "fail", f"no number as main score: {'; '.join(undefined)}"
+        yield COMPLETE, "fail", f"main score that is not a number: {'; '.join(undefined)}"
     if any(
         key not in ("hf_subset", "languages", "mteb_version") for _, one in entries for key, _ in _texts(one)
     ):
