@@ -183,15 +183,17 @@ def _register(task: Any) -> None:
 
 
 def _labels(metas: Sequence[ModelMeta]) -> list[str]:
-    """Return row names: the model's name, with the revision if several models share it."""
-    names = [str(meta.name) for meta in metas]
-    labels = [
-        name if names.count(name) == 1 else f"{name}@{str(meta.revision)[:8]}"
-        for name, meta in zip(names, metas, strict=True)
-    ]
-    if len(set(labels)) < len(labels):
-        raise MarError(f"A model is given twice: {', '.join(labels)}.")
-    return labels
+    """Return row names.
+
+    Raises:
+        MarError: A model is given twice.
+    """
+    from medteb_mteb.report.table import labels  # lazy: scipy
+
+    names = labels([(str(meta.name), str(meta.revision)) for meta in metas])
+    if len(set(names)) < len(names):
+        raise MarError(f"A model is given twice: {', '.join(names)}.")
+    return names
 
 
 def _quieten() -> None:

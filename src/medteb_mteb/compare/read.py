@@ -19,7 +19,7 @@ from mar_st.options import say
 from medteb_mteb.measures import Judged, score_queries
 from medteb_mteb.report.intervals import MeanSample
 from medteb_mteb.report.scores import result_entry
-from medteb_mteb.report.table import ResultTable, ScoreEntry
+from medteb_mteb.report.table import ResultTable, ScoreEntry, labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,18 +86,18 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
                 f"(with {_META}), result files of HAKARI-Bench, or rankings *.trec, *.run or *.json."
             )
         found += some
-    labels = _labels(found)
+    names = labels([(one.entry.model, one.entry.model_revision) for one in found])
     entries: dict[tuple[str, str], ScoreEntry] = {}
-    for one, label in zip(found, labels, strict=True):
+    for one, label in zip(found, names, strict=True):
         key = (label, one.entry.task)
         if key in entries and entries[key].score != one.entry.score:
             raise MarError(f"{label} has two results on {one.entry.task}; give one of the two sources.")
         entries[key] = replace(one.entry, model=label)
     tasks = sorted({task for _, task in entries})
     table = ResultTable(_best_first(entries.values()), tasks, list(entries.values()))
-    facts = {label: dict(one.facts) for one, label in zip(found, labels, strict=True)}
+    facts = {label: dict(one.facts) for one, label in zip(found, names, strict=True)}
     versions = {
-        (label, one.entry.task): one.version for one, label in zip(found, labels, strict=True) if one.version
+        (label, one.entry.task): one.version for one, label in zip(found, names, strict=True) if one.version
     }
     folders |= {task: folder for task in tasks if task not in folders and (folder := _packaged(task))}
     return Results(table, facts, folders, versions)
@@ -119,19 +119,6 @@ def _packaged(task: str) -> TaskFolder | None:
         return read_folder(find_edition(task).path)
     except MarError:  # no task of ours, or without data here
         return None
-
-
-def _labels(found: Sequence[_Found]) -> list[str]:
-    """Return names for the table: the model's, with its revision if several revisions share the name."""
-    revisions = defaultdict(set)
-    for one in found:
-        revisions[one.entry.model].add(one.entry.model_revision)
-    return [
-        one.entry.model
-        if len(revisions[one.entry.model]) == 1
-        else f"{one.entry.model}@{one.entry.model_revision[:8]}"
-        for one in found
-    ]
 
 
 class _Judgements:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,21 @@ if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Interval, Sample
     from medteb_mteb.report.paired import Comparison
 
-__all__ = ["ResultTable", "ScoreEntry"]
+__all__ = ["ResultTable", "ScoreEntry", "labels"]
 
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
+
+
+def labels(models: Sequence[tuple[str, str]]) -> list[str]:
+    """Return names for the rows of a table: the model's, with its revision if several revisions share it.
+
+    Args:
+        models: Name and revision of each.
+    """
+    revisions = defaultdict(set)
+    for name, revision in models:
+        revisions[name].add(revision)
+    return [name if len(revisions[name]) == 1 else f"{name}@{revision[:8]}" for name, revision in models]
 
 
 @dataclass(frozen=True)
