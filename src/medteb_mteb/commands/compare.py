@@ -161,6 +161,8 @@ def _is_worse(pair: dict[str, Any]) -> bool:
 
 def _write_junit(path: Path, outcome: Comparisons) -> None:
     """Write a test case per system and task: it fails if the system is significantly worse."""
+    from medteb_mteb.report.page import probability  # lazy: rich
+
     suite = ET.Element(
         "testsuite",
         name=f"not worse than {outcome.settings.fail_if_worse}",
@@ -169,7 +171,7 @@ def _write_junit(path: Path, outcome: Comparisons) -> None:
     )
     for pair in outcome.pairs:
         case = ET.SubElement(suite, "testcase", classname=pair["task"], name=pair["first"])
-        message = f"{_difference(pair)}, p = {pair['p after Holm']:.4f}"
+        message = f"{_difference(pair)}, p {probability(pair['p after Holm'], relation=True)}"
         if _is_worse(pair):
             ET.SubElement(case, "failure", message=message)
         else:
@@ -210,13 +212,13 @@ def as_text(outcome: Comparisons) -> str:
 
 def _tables(outcome: Comparisons) -> list[tuple[str, str, list[list[str]]]]:
     """Return title, note and cells of every table that has rows."""
-    from medteb_mteb.report.page import with_interval  # lazy: numpy
+    from medteb_mteb.report.page import probability, with_interval  # lazy: rich
 
     analysis = outcome.analysis
     pairs = [
         [
-            pair["task"], pair["first"], pair["second"], _difference(pair), _p(pair["p"]),
-            _p(pair["p after Holm"]),
+            pair["task"], pair["first"], pair["second"], _difference(pair), probability(pair["p"]),
+            probability(pair["p after Holm"]),
             "-" if pair["wins"] is None else f"{pair['wins']}/{pair['ties']}/{pair['losses']}",
             f"{pair['detectable']:.4f}",
         ]
@@ -279,7 +281,3 @@ def _scores(analysis: Analysis) -> list[list[str]]:
             row.append(f"{mean.score:.4f} ({groups[AVERAGE, name]})" if mean else "-")
         rows.append(row)
     return rows
-
-
-def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.0001 else "< .0001"

@@ -18,6 +18,7 @@ __all__ = [
     "Verdict",
     "graded",
     "markdown_table",
+    "probability",
     "text_table",
     "to_markdown",
     "with_interval",
@@ -46,6 +47,13 @@ def with_interval(value: float, low: float, high: float, form: str = ".4f") -> s
     if isnan(value):
         return "-"
     return f"{value:{form}}" if isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def probability(p: float, *, relation: bool = False) -> str:
+    """Return a p-value with four decimals, or `< 0.0001`; with `relation`, other values begin with `=`."""
+    if p < 1e-4:
+        return "< 0.0001"
+    return f"{'= ' if relation else ''}{p:.4f}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from medteb_mteb.measures import ENOUGH_JUDGED, HOLES
 from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval
-from medteb_mteb.report.page import markdown_table, text_table, with_interval
+from medteb_mteb.report.page import markdown_table, probability, text_table, with_interval
 from medteb_mteb.report.paired import Compared
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class ResultTable:
         """Return a line for each comparison, and for each score that needs an explanation."""
         lines = [
             f"{task}: {first} - {other} = {c.difference:+.4f} [{c.low:+.4f}, {c.high:+.4f}], "
-            f"p = {c.p_value:.4f}"
+            f"p {probability(c.p_value, relation=True)}"
             for task, first, other, c in self.comparisons
         ]
         for entry in self.entries:

@@ -20,6 +20,7 @@ from mar_st.errors import MarError
 from mar_st.files import finished_folder
 from mar_st.options import read_yaml, say
 from medteb_mteb.compare.analysis import AVERAGE, Analysis
+from medteb_mteb.report.page import probability
 from medteb_mteb.site.board import STEPS, Board
 from medteb_mteb.site.systems import systems_of
 from medteb_mteb.site.tasks import MOST_QUERIES, TaskView
@@ -260,12 +261,6 @@ def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
-def _probability(p: float, relation: bool = False) -> str:
-    if p < 1e-4:
-        return "< 0.0001"
-    return f"{'= ' if relation else ''}{p:.4f}"
-
-
 def _breakable(name: str) -> Markup:
     """Return a name that may be broken after `/` and between its words."""
     return Markup("<wbr>").join(re.split(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[/_.])(?=.)", name))
@@ -289,7 +284,7 @@ def _environment() -> Environment:
         score=_score,
         number=_number,
         lines=_lines,
-        probability=_probability,
+        probability=probability,
         breakable=_breakable,
     )
     return environment
