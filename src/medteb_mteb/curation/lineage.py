@@ -33,7 +33,7 @@ def lineage(path: str | Path) -> list[dict[str, Any]]:
     if not record["finished"]:
         raise MarError(f"The step that writes {folder} is not finished; run it to its end first.")
     before: list[dict[str, Any]] = record["before"]
-    return [*before, {key: value for key, value in record.items() if key != "before"}]
+    return [*before, {key: value for key, value in record.items() if key not in ("before", "inputs")}]
 
 
 def provenance_of(paths: Iterable[str | Path]) -> dict[str, list[dict[str, Any]]]:

@@ -4,9 +4,12 @@ A step reads files or folders and writes one folder. Its command, its fields in 
 its dry run and its resumption come from `Step`. The folder of a step holds `step.json` beside the data::
 
     step         name of the step
-    fingerprint  digest of its settings and inputs
-    finished     false while it runs; a run of the same fingerprint then continues with what is there
+    version      its version
     settings     all settings that the output depends on
+    inputs       path, relative to the folder, and digest of each input
+    models       digests of models in folders
+    fingerprint  digest of all these but the paths
+    finished     false while it runs; a run of the same fingerprint then continues with what is there
     counts       see `Counts`
     provenance   see `Counts`
     result       digest of the output
@@ -18,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,12 +31,12 @@ import typer
 from pydantic import AfterValidator, BaseModel, Field
 
 from mar_st.errors import MarError
-from mar_st.files import clear, locked, read_record, write_json
+from mar_st.files import clear, locked, read_json, read_record, write_json
 from mar_st.options import Argument, Settings, command
-from medteb_mteb.curation.lineage import STEP_FILE, digest_of, folder_digest, lineage
+from medteb_mteb.curation.lineage import HUB, STEP_FILE, digest_of, folder_digest, lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Kinds of data that steps read and write.
 Kind: TypeAlias = Literal[
@@ -214,7 +218,8 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         MarError: The step cannot be run, or the folder has other files or is in use.
     """
     settings.check()
-    folder, mark = settings.out, fingerprint(step, settings)
+    folder, depends = settings.out, _depends(step, settings)
+    mark = _mark(depends)
     for path in (path for name in step.inputs for path in paths_of(settings, name)):
         ours, other = folder.resolve(), Path(path).resolve()
         if Path(path).exists() and (ours.is_relative_to(other) or other.is_relative_to(ours)):
@@ -233,13 +238,8 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
                     f"Files of {folder} were changed by hand; move them away, or delete the folder."
                 )
             clear(folder)
-        record = {
-            "step": step.name,
-            "fingerprint": mark,
-            "finished": False,
-            "settings": described(settings),
-            "before": _before(step, settings),
-        }
+        paths = [path for name in step.inputs for path in paths_of(settings, name)]
+        record = {**depends, "fingerprint": mark, "finished": False, "before": _before(paths)}
         write_json(folder / STEP_FILE, record)
         start = time.monotonic()
         counts = step.run(settings)
@@ -256,14 +256,66 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
 
 def fingerprint(step: Step[S], settings: S) -> str:
     """Return the digest (64 hex digits) of all that the output of a step depends on."""
-    content = {
+    return _mark(_depends(step, settings))
+
+
+def _depends(step: Step[S], settings: S) -> dict[str, Any]:
+    """Return all that the output of a step depends on, as its record has it."""
+    root = settings.out.resolve()
+    return {
         "step": step.name,
         "version": step.version,
         "settings": described(settings),
-        "inputs": {name: [digest_of(path) for path in paths_of(settings, name)] for name in step.inputs},
+        "inputs": {
+            name: [
+                {"path": _relative(path, root), "digest": digest_of(path)}
+                for path in paths_of(settings, name)
+            ]
+            for name in step.inputs
+        },
         "models": {name: digest_of(name) if Path(name).exists() else "" for name in _models(settings)},
     }
+
+
+def _relative(path: str, root: Path) -> str:
+    return path if path.startswith(HUB) else os.path.relpath(Path(path).resolve(), root)
+
+
+def _mark(depends: Mapping[str, Any]) -> str:
+    inputs = {name: [one["digest"] for one in some] for name, some in depends["inputs"].items()}
+    content = {**{key: depends[key] for key in ("step", "version", "settings", "models")}, "inputs": inputs}
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def unchanged(folder: Path) -> bool:
+    """Return True if the step of a folder is finished, and its files and inputs are those of its record."""
+    record = read_record(folder / STEP_FILE)
+    if record is None or not record["finished"] or record["result"] != folder_digest(folder):
+        return False
+    try:
+        return all(digest_of(path) == one["digest"] for path, one in _inputs(folder, record))
+    except MarError:  # an input is missing, or not finished
+        return False
+
+
+def accept(folder: Path) -> None:
+    """Adapt the record of a finished step to its files and inputs, which were changed on purpose.
+
+    So the step stays finished. Steps that made its inputs come first.
+    """
+    record: dict[str, Any] = read_json(folder / STEP_FILE)
+    paths = []
+    for path, one in _inputs(folder, record):
+        one["digest"] = digest_of(path)
+        paths.append(path)
+    record |= {"fingerprint": _mark(record), "before": _before(paths), "result": folder_digest(folder)}
+    write_json(folder / STEP_FILE, record)
+
+
+def _inputs(folder: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the path and the entry of each input of a step."""
+    for one in (one for some in record["inputs"].values() for one in some):
+        yield one["path"] if one["path"].startswith(HUB) else str(folder.resolve() / one["path"]), one
 
 
 def _models(settings: BaseModel) -> Iterator[str]:
@@ -283,8 +335,8 @@ def described(settings: BaseModel) -> dict[str, Any]:
     return settings.model_dump(mode="json", exclude=set(marked(type(settings), Input)))
 
 
-def _before(step: Step[S], settings: S) -> list[dict[str, Any]]:
-    records = (one for name in step.inputs for path in paths_of(settings, name) for one in lineage(path))
+def _before(paths: Iterable[str]) -> list[dict[str, Any]]:
+    records = (one for path in paths for one in lineage(path))
     return list({one["fingerprint"]: one for one in records}.values())
 
 

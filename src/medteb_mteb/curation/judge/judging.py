@@ -34,7 +34,7 @@ from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, Reques
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 from medteb_mteb.curation.llm.generate import Generation, Job, ask
-from medteb_mteb.curation.llm.journal import Journal
+from medteb_mteb.curation.llm.journal import Journal, text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +108,10 @@ class _Asked:
                 if reason and request.attempt == 0 and not refused:
                     again.append(self.plan.alone(request.query, key, document, reason, 1))
                 else:
-                    attempt, row = request.attempt, result.rows[name]
-                    self.grades[key] = Grade(grade, reason, attempt, number + 1, len(shown.names), row)
+                    texts = self.plan.material
+                    pair = text_digest(texts.queries[request.query]), text_digest(texts.documents[document])
+                    place = number + 1, len(shown.names), result.rows[name]
+                    self.grades[key] = Grade(grade, reason, request.attempt, *place, *pair)
         self.requests = again
 
     def finish(self) -> None:
@@ -229,8 +231,16 @@ def _grade(plan: Plan, judge: LearnedJudge) -> None:
     for start in tqdm(range(0, len(pairs), PAIRS_PER_WRITE), desc=judge.name, disable=None):
         chunk = pairs[start : start + PAIRS_PER_WRITE]
         labels = grader.label([(query, text) for _, query, text in chunk])
-        graded = zip(chunk, labels, strict=True)
-        plan.grades.add({key: Grade(GRADES[len(GRADES) - 1 - int(label)]) for (key, _, _), label in graded})
+        plan.grades.add(
+            {
+                key: Grade(
+                    GRADES[len(GRADES) - 1 - int(label)],
+                    query=text_digest(query),
+                    document=text_digest(text),
+                )
+                for (key, query, text), label in zip(chunk, labels, strict=True)
+            }
+        )
 
 
 def _check_of(plan: RequestPlan) -> RequestPlan | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES, MISGRADED_REASONS, with_controls
@@ -35,7 +35,7 @@ CONTROL_TOKENS = max(map(tokens_of, CONTROLS)) + PASSAGE_TOKENS
 _TABLE = """
 CREATE TABLE IF NOT EXISTS grades (
     key BLOB PRIMARY KEY, grade TEXT, reason TEXT, attempt INTEGER, place INTEGER, shown INTEGER,
-    answer INTEGER
+    answer INTEGER, query BLOB NOT NULL, document BLOB NOT NULL
 ) WITHOUT ROWID
 """
 #: Keys of one query.
@@ -53,6 +53,8 @@ class Grade:
         place: Number of the passage in its prompt, from 1.
         shown: Number of passages in the prompt, including control passages.
         answer: Row of the answer in the journal.
+        query: Digest of the query, see `medteb_mteb.curation.llm.journal.text_digest`.
+        document: Digest of the passage.
     """
 
     grade: str | None
@@ -61,6 +63,8 @@ class Grade:
     place: int | None = None
     shown: int | None = None
     answer: int | None = None
+    query: bytes = b""
+    document: bytes = b""
 
 
 class Grades:
@@ -81,12 +85,9 @@ class Grades:
 
     def add(self, grades: Mapping[bytes, Grade]) -> None:
         """Store judgements in place of earlier ones."""
-        rows = [
-            (key, one.grade, one.reason, one.attempt, one.place, one.shown, one.answer)
-            for key, one in grades.items()
-        ]
+        rows = [(key, *astuple(one)) for key, one in grades.items()]
         with self.journal.transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 @dataclass(frozen=True, slots=True)

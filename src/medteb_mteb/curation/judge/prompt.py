@@ -60,7 +60,8 @@ def render(query: str, passages: Sequence[str], *, request: bytes) -> tuple[Prom
     )
     letter = {"type": "string", "enum": list(GRADES)}
     schema = object_schema(dict.fromkeys(keys, letter))
-    return Prompt(request.hex(), SYSTEM, user, schema, answer_tokens(len(keys))), keys
+    tokens = answer_tokens(len(keys))
+    return Prompt(request.hex(), SYSTEM, user, schema, tokens, texts=(query, *passages)), keys
 
 
 def _tag(request: bytes, number: int) -> str:

@@ -67,6 +67,8 @@ class Prompt:
         answer_tokens: Estimated tokens of the answer.
         variant: Part of the answer's identity: requests another answer to the same text (`"0"`, `"1"`, ...).
             Two prompts with the same text and variant share one answer, whatever their keys.
+        texts: The texts of persons in the messages, whole and unchanged; the journal notes their digests, so
+            that `medteb forget` finds the answer.
     """
 
     key: str
@@ -75,6 +77,7 @@ class Prompt:
     schema: Mapping[str, Any]
     answer_tokens: int
     variant: str = ""
+    texts: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> tuple[int, int]:

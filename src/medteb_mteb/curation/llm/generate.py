@@ -155,7 +155,7 @@ class _Worker(Generic[T]):
         if answer.received:
             self.result.bought += 1
             self.cost += self.llm.cost(answer.tokens_in, answer.tokens_out)
-        return self.journal.put(key, attempt, self.llm, answer)
+        return self.journal.put(key, attempt, self.llm, answer, prompt.texts)
 
     def settle(self, order: tuple[bytes, Prompt, int], answer: Answer, *, known: bool) -> None:
         """Use an answer that is stored; an invalid one is requested again, if attempts are left."""

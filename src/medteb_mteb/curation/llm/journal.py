@@ -1,11 +1,13 @@
 """The journal of paid answers: one SQLite table, from which nothing is ever bought again.
 
 The database is in WAL mode with `synchronous=FULL`, so an answer survives a kill and a power cut once `put`
-has returned. Rows are never changed or deleted. The judges keep their final grades in a second table.
+has returned. Rows are never changed, except that `medteb forget` erases texts. `shown` has the digests of the
+texts in the prompt of an answer. The judges keep their final grades in a table of their own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from collections import Counter
@@ -21,7 +23,7 @@ from mar_st.files import regular
 from mar_st.text.values import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
 
@@ -37,6 +39,7 @@ CREATE TABLE IF NOT EXISTS answers (
     estimated INTEGER NOT NULL, cost REAL NOT NULL, model TEXT NOT NULL,
     day TEXT NOT NULL DEFAULT CURRENT_DATE, UNIQUE (key, attempt));
 CREATE INDEX IF NOT EXISTS answers_by_llm ON answers (llm, tokens_in, tokens_out, estimated, cost);
+CREATE TABLE IF NOT EXISTS shown (text BLOB, answer INTEGER, PRIMARY KEY (text, answer)) WITHOUT ROWID;
 """
 
 
@@ -142,8 +145,16 @@ class Journal:
         ).fetchone()
         return None if row is None else Answer(*row)
 
-    def put(self, key: bytes, attempt: int, llm: LLM, answer: Answer) -> Answer:
-        """Store an answer that has just arrived, inside a transaction, and return it as stored."""
+    def put(self, key: bytes, attempt: int, llm: LLM, answer: Answer, texts: Collection[str] = ()) -> Answer:
+        """Store an answer that has just arrived, inside a transaction, and return it as stored.
+
+        Args:
+            key: Key of the answer.
+            attempt: Number of the request, from 0.
+            llm: The LLM that answered.
+            answer: The answer.
+            texts: The texts in its prompt, whose digests are stored.
+        """
         # Lone surrogates, which JSON can express and UTF-8 cannot, are replaced.
         text, model = writable(answer.text), writable(answer.model)[:200]
         cost = llm.cost(answer.tokens_in, answer.tokens_out)
@@ -154,7 +165,11 @@ class Journal:
             "model) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             row,
         )
-        return replace(answer, text=text, id=int(cursor.lastrowid or 0))
+        identity = int(cursor.lastrowid or 0)
+        self.db.executemany(
+            "INSERT OR IGNORE INTO shown VALUES (?, ?)", [(text_digest(one), identity) for one in texts]
+        )
+        return replace(answer, text=text, id=identity)
 
     def account(self, llm: str) -> Account:
         """Return what an LLM was paid, over all runs."""
@@ -189,6 +204,11 @@ class Journal:
         if "not a database" in str(error) or "malformed" in str(error):
             advice = "the file is damaged: restore it, or move it away to begin a new one"
         return MarError(f"The journal {self.path} cannot be used ({error}); {advice}.")
+
+
+def text_digest(text: str) -> bytes:
+    """Return the digest (16 bytes) by which a journal and a folder of vectors know a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def journal_path(out: str | Path) -> Path:

@@ -57,7 +57,7 @@ def render(candidate: SwappedQuery) -> Prompt:
         low=low,
         high=high,
     )
-    return Prompt(candidate.query.id, SYSTEM, user, SCHEMA, 30 + 3 * tokens_of(query))
+    return Prompt(candidate.query.id, SYSTEM, user, SCHEMA, 30 + 3 * tokens_of(query), texts=(query,))
 
 
 def read_rewrites(prompt: Prompt, content: str) -> dict[str, str]:

@@ -62,4 +62,5 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
         example=f'{{"{QUERIES_KEY}": [{places}{", ..." if len(forms) > 2 else ""}]}}',
     )
     schema = object_schema({QUERIES_KEY: {"type": "array", "items": {"type": "string"}}})
-    return Prompt(key, _SYSTEM[language], user, schema, 10 + _TOKENS_PER_QUERY * len(forms))
+    tokens = 10 + _TOKENS_PER_QUERY * len(forms)
+    return Prompt(key, _SYSTEM[language], user, schema, tokens, texts=(text,))

@@ -72,7 +72,9 @@ def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
             for name, text in zip(ids, shown[1:], strict=True)
         ),
     )
-    return Prompt(key, SYSTEM, user, _schema(ids), TOKENS_AROUND + TOKENS_PER_ID * len(ids))
+    return Prompt(
+        key, SYSTEM, user, _schema(ids), TOKENS_AROUND + TOKENS_PER_ID * len(ids), texts=(query, *documents)
+    )
 
 
 def read_lists(content: str, count: int, control: int | None = None) -> dict[int, int]:
