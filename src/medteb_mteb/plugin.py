@@ -155,12 +155,13 @@ def _register_folders() -> None:
     if not folders or _folders_done or _registering:
         return
     _folders_done = True
+    from medteb_mteb.folders.live import data_folders  # lazy: yaml
     from medteb_mteb.tasks import tasks_from_folders  # lazy: mteb
 
     problems = []
     for folder in folders:
         try:
-            register_tasks(tasks_from_folders([Path(folder).expanduser().absolute()]))
+            register_tasks(tasks_from_folders(data_folders([Path(folder).expanduser().absolute()])))
         except Exception as error:
             problems.append(str(error) if folder in str(error) else f"{folder}: {error}")
     if problems:

@@ -1,10 +1,12 @@
-"""Checks of values in the rows of data sets: texts, ids, numbers and grades."""
+"""Checks of values in the rows of data sets: texts, ids, numbers, grades and dates."""
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from typing import Any
 
-__all__ = ["TsvCell", "as_grade", "as_id", "as_number", "as_text", "is_document", "writable"]
+__all__ = ["TsvCell", "as_date", "as_grade", "as_id", "as_number", "as_text", "is_document", "writable"]
 
 
 class TsvCell(str):
@@ -64,6 +66,18 @@ def as_grade(value: Any) -> int | None:
     """Return the grade, a whole number of 32 bits, also of `2.0` and out of a TSV cell, or None."""
     number = as_number(value)
     return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
+
+
+def as_date(value: Any) -> str | None:
+    """Return an ISO date (`2026-10-05`) or month (`2026-10`) as text, or None for anything else."""
+    text = str(value)
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
+        return None
+    try:
+        date.fromisoformat(text if len(text) == 10 else f"{text}-01")
+    except ValueError:
+        return None
+    return text
 
 
 def is_document(text: Any, title: str | None = None) -> bool:

@@ -129,6 +129,7 @@ def _compared(found: EditionDiff) -> str:
 
 def edition_app() -> Any:
     """Return the group of commands."""
+    from medteb_mteb.curation.edition import append as slices  # lazy: numpy
     from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, extend  # lazy: numpy
 
     app = application("edition", "Manage editions: the data that tasks are scored on.")
@@ -136,4 +137,7 @@ def edition_app() -> Any:
     command(app, "write", WriteSettings, write, show=_listed)
     command(app, "diff", DiffSettings, diff, show=_compared)
     command(app, "extend", ExtendSettings, extend, show=as_text)
+    command(app, "append", slices.AppendSettings, slices.append, show=slices.as_text)
+    command(app, "commit", slices.CommitSettings, slices.commit, show=slices.as_text)
+    command(app, "reveal", slices.RevealSettings, slices.reveal, show=slices.as_text)
     return app

@@ -17,6 +17,7 @@ from mar_st.options import Settings, Switch, shown
 from medteb_mteb.commands.runner import Runner
 from medteb_mteb.folders.content import TaskFolder, read_folder
 from medteb_mteb.folders.layout import is_nano
+from medteb_mteb.folders.live import Month, data_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,11 @@ class RunSettings(Settings):
     models: Annotated[tuple[str, ...], Switch("-m", "--model")] = Field(
         min_length=1, description="Model known to mteb, a model folder, or a run (*.trec); may be repeated."
     )
-    data: tuple[Path, ...] = Field((), description="Data folder in the Hub layout; may be repeated.")
+    data: tuple[Path, ...] = Field(
+        (), description="Data folder in the Hub layout, or a live edition; may be repeated."
+    )
+    since: Month | None = Field(None, description="First month of a live edition's slices, e.g. 2026-10.")
+    until: Month | None = Field(None, description="Last month of a live edition's slices.")
     tasks: Annotated[tuple[str, ...], Switch("-t", "--task")] = Field(
         (), description="Task known to mteb; may be repeated."
     )
@@ -87,7 +92,8 @@ def run(settings: RunSettings) -> RunOutcome:
     """
     if not (settings.data or settings.tasks or settings.benchmarks):
         raise MarError("No task is given; pass --data FOLDER, -t TASK or -b BENCHMARK.")
-    folders = [folder if is_nano(folder) else read_folder(folder) for folder in settings.data]
+    given = data_folders(settings.data, settings.since, settings.until)
+    folders = [folder if is_nano(folder) else read_folder(folder) for folder in given]
     from mteb.cache import ResultCache  # lazy: mteb, after the data are checked
 
     from medteb_mteb.report.table import ResultTable  # lazy: scipy

@@ -66,15 +66,16 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
     Args:
         sources: Folders of `medteb run` or mteb (`model/revision/task.json`), of HAKARI-Bench or of
             rankings; or single rankings: TREC's format or JSON, as `read_run` reads them.
-        data: Data folders of tasks. Packaged tasks need none.
+        data: Data folders of tasks, or live editions. Packaged tasks need none.
         qrels: Judgements for rankings; default: those of the only data folder.
 
     Raises:
         MarError: A source holds no results, a file is malformed, or the judgements of rankings are missing.
     """
     from medteb_mteb.folders.content import read_folder  # lazy: pyarrow
+    from medteb_mteb.folders.live import data_folders  # lazy: yaml
 
-    given = [read_folder(folder) for folder in data]
+    given = [read_folder(folder) for folder in data_folders(data)]
     folders = {folder.layout.name: folder for folder in given}
     judgements = _Judgements(qrels, given)
     found: list[_Found] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
-from mar_st.text.values import TsvCell, as_grade, as_id, as_number, as_text, is_document, writable
+from mar_st.text.values import TsvCell, as_date, as_grade, as_id, as_number, as_text, is_document, writable
 from medteb_mteb.folders.layout import (
     DISPUTED,
     JUDGED_COLUMNS,
@@ -52,6 +52,8 @@ class RetrievalData:
         qrels: Query id -> document id -> score; every query has at least one score above 0.
         top_ranked: Query id -> candidate document ids in file order, or None for retrieval.
         judged: Other pairs that were judged.
+        query_dates: Date (`2026-10-05`) or month (`2026-10`) of each query that has one, by id.
+        corpus_dates: The same of documents.
     """
 
     corpus: list[dict[str, str]]
@@ -59,6 +61,8 @@ class RetrievalData:
     qrels: Qrels
     top_ranked: dict[str, list[str]] | None
     judged: Judged = field(default_factory=Judged)
+    query_dates: dict[str, str] = field(default_factory=dict)
+    corpus_dates: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,11 +200,17 @@ def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
             problems.add(queries[query][0], "candidates", f"query {query!r} has no top_ranked list")
         top_ranked = {query: lists[query] for query in qrels if query in lists}
     return RetrievalData(
-        corpus=[{"id": key, **values} for key, (_, values) in corpus.items()],
+        corpus=[
+            {"id": key, "title": text["title"], "text": text["text"]} for key, (_, text) in corpus.items()
+        ],
         queries=[{"id": key, "text": text["text"]} for key, (_, text) in queries.items() if key in qrels],
         qrels=qrels,
         top_ranked=top_ranked,
         judged=_judged(layout.tables.get("judged", []), problems, qrels, queries, corpus),
+        query_dates={
+            key: text["date"] for key, (_, text) in queries.items() if text["date"] and key in qrels
+        },
+        corpus_dates={key: text["date"] for key, (_, text) in corpus.items() if text["date"]},
     )
 
 
@@ -215,7 +225,17 @@ def _texts(files: list[Path], problems: Problems) -> Texts:
         else:
             if not isinstance(title, str | None) or not is_document(text, title):
                 problems.add(place, "text", f"empty or unusable text: {_short(text)}")
-            texts[key] = place, {"title": writable(str(title or "")), "text": writable(str(text or ""))}
+            given = values.get("date") or ""
+            if given and as_date(given) is None:
+                problems.add(place, "date", f"date must be like 2026-10-05 or 2026-10, got {_short(given)}")
+            texts[key] = (
+                place,
+                {
+                    "title": writable(str(title or "")),
+                    "text": writable(str(text or "")),
+                    "date": as_date(given) or "",
+                },
+            )
     return texts
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
-from mar_st.text.values import TsvCell, as_grade, as_id, as_number, as_text, is_document, writable
+from mar_st.text.values import TsvCell, as_date, as_grade, as_id, as_number, as_text, is_document, writable
 
 BIG = "1" * 5000
 
@@ -65,3 +67,16 @@ def test_a_document_has_a_text_or_a_title_alone(text, title, expected):
 
 def test_halves_of_surrogate_pairs_become_question_marks():
     assert writable("a\ud800文") == "a?文"
+
+
+@pytest.mark.parametrize("value", ["2026-10-05", "2026-10", TsvCell("2024-02-29"), dt.date(2026, 10, 5)])
+def test_iso_dates_and_months_are_dates(value):
+    assert as_date(value) == str(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2026", "2026-13", "2025-02-29", "05/10/2026", "2026-W05-1", "20261005", "2026-10-05T12:00", 202610],
+)
+def test_other_forms_and_days_that_do_not_exist_are_none(value):
+    assert as_date(value) is None

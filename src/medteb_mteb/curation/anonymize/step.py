@@ -51,7 +51,8 @@ class Anonymise:
             replaced by a digest of the anonymised text; so is an id that `read_texts` derived from the
             content, since guesses of the replaced identifiers could be tested with it.
         known: Identifiers that are known beforehand.
-        strict: Also replace doubtful identifiers, and the kinds of strict mode.
+        strict: Also replace doubtful identifiers and the kinds of strict mode, and keep only the month of a
+            text's date.
         cleared: Kinds and values that are not identifiers; see `Finder`.
     """
 
@@ -103,7 +104,8 @@ class Anonymise:
         identity = text.id if keeps_id else self._new_id(title, body)
         self._taken.add(identity)
         counts = Counter(span.kind for spans in found for span in spans)
-        return Text(identity, body, title, self.mark, dict(sorted(counts.items())))
+        date = text.date[:7] if self.strict else text.date
+        return Text(identity, body, title, self.mark, dict(sorted(counts.items())), date)
 
     @cached_property
     def _finder(self) -> Finder:

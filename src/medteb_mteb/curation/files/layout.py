@@ -33,11 +33,8 @@ def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
     """Write documents with `titles`, or queries without."""
 
     def row(text: Text) -> dict[str, str]:
-        return (
-            {"_id": text.id, "title": text.title, "text": text.text}
-            if titles
-            else {"_id": text.id, "text": text.full}
-        )
+        content = {"title": text.title, "text": text.text} if titles else {"text": text.full}
+        return {"_id": text.id, **content, **({"date": text.date} if text.date else {})}
 
     write_rows(path, map(row, texts))
 

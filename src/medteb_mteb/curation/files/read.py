@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.text.values import as_id, as_text, writable
+from mar_st.text.values import as_date, as_id, as_text, writable
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.lineage import lineage
 
@@ -28,6 +28,7 @@ FIELD_KEYS: dict[str, tuple[str, ...]] = {
     "id": ("_id", "id", "docid", "query-id"),
     "text": ("text", "content", "body", "query", "question"),
     "title": ("title",),
+    "date": ("date",),
 }
 
 
@@ -41,8 +42,8 @@ def read_texts(
 
     Args:
         source: Anything that `mar_st.data.rows.read_rows` reads, or a folder that a step wrote.
-        columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELD_KEYS` that
-            exists.
+        columns: Columns by field (`id`, `text`, `title`, `date`); default: the first column of
+            `FIELD_KEYS` that exists.
         dropped: Receives the number of dropped copies as `repeated`; without it a warning is logged.
 
     Raises:
@@ -93,6 +94,11 @@ def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, b
     title = values.get(named["title"] or "") or ""
     if not isinstance(title, str) or writable(title) != title:
         raise MarError(f"{named['title']!r} is not text.")
+    date = values.get(named["date"] or "") or ""
+    if date and as_date(date) is None:
+        raise MarError(
+            f"{named['date']!r} is {str(date)[:30]!r}; expected a date like 2026-10-05 or 2026-10."
+        )
     identity = as_id(values[named["id"]]) if named["id"] in values else None
     if named["id"] in values and (identity is None or {"\t", "\n", "\r"} & set(identity)):
         raise MarError(f"{named['id']!r} is empty, not an id, or has a tab or a line break.")
@@ -103,6 +109,7 @@ def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, b
             str(title),
             str(values.get("anonymised") or "") if built else "",
             dict(values.get("identifiers") or {}) if built else {},
+            as_date(date) or "",
         ),
         identity is not None,
     )

@@ -20,6 +20,7 @@ class Text:
         anonymised: Anonymiser that was applied to the text; empty if none. Texts without one are sent to
             a judge or a rewriter only with `already_anonymous`.
         identifiers: Number of replaced identifiers by kind.
+        date: Date (`2026-10-05`) or month (`2026-10`); empty if none is known.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Text:
     title: str = ""
     anonymised: str = ""
     identifiers: Mapping[str, int] = field(default_factory=dict)
+    date: str = ""
 
     @property
     def full(self) -> str:
@@ -35,8 +37,15 @@ class Text:
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `records-*.jsonl`; empty fields are left out."""
-        row = {"_id": self.id, "title": self.title, "text": self.text, "anonymised": self.anonymised}
-        return {key: value for key, value in (row | {"identifiers": dict(self.identifiers)}).items() if value}
+        row = {
+            "_id": self.id,
+            "title": self.title,
+            "text": self.text,
+            "date": self.date,
+            "anonymised": self.anonymised,
+            "identifiers": dict(self.identifiers),
+        }
+        return {key: value for key, value in row.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,11 @@ class TextsSettings(StepSettings):
     """Options of a step that turns texts into texts."""
 
     source: Annotated[Path, Argument("IN"), Input("texts")] = Field(
-        alias="in", description="Texts: a file or folder with columns _id, text and, optionally, title."
+        alias="in",
+        description="Texts: a file or folder with columns _id, text and, optionally, title and date.",
     )
     columns: Annotated[dict[str, str], Switch("--column")] = Field(
-        default_factory=dict, description="FIELD=COLUMN of id, text or title; may be repeated."
+        default_factory=dict, description="FIELD=COLUMN of id, text, title or date; may be repeated."
     )
 
 

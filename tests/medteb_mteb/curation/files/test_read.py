@@ -14,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from mar_st.errors import MarError
+from medteb_mteb.curation.anonymize.step import ANONYMIZE, AnonymizeSettings
+from medteb_mteb.curation.files.layout import write_texts
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.files.step import TextsSettings, run_step
+from medteb_mteb.curation.step import perform
 
 ROWS = [
     {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
@@ -46,6 +49,21 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert list(read_texts(file)) == TEXTS
     assert list(read_texts(tmp_path)) == TEXTS
+
+
+def test_dates_stay_with_their_texts_and_strict_mode_keeps_the_month(tmp_path):
+    rows = [{"_id": "a", "text": "感冒", "posted": "2026-10-05"}, {"_id": "b", "text": "头疼", "posted": ""}]
+    file = jsonl(tmp_path / "q.jsonl", rows)
+    for strict, date in ((False, "2026-10-05"), (True, "2026-10")):
+        out = tmp_path / f"strict-{strict}"
+        columns = {"date": "posted"}
+        perform(ANONYMIZE, AnonymizeSettings(source=file, out=out, columns=columns, strict=strict))
+        assert [text.date for text in read_texts(out)] == [date, ""]
+        write_texts(out.with_suffix(".jsonl"), read_texts(out), titles=False)
+        assert [text.date for text in read_texts(out.with_suffix(".jsonl"))] == [date, ""]
+    jsonl(file, [{"text": "感冒", "date": "5.10.2026"}])
+    with pytest.raises(MarError, match=r"q.jsonl:1: 'date'"):
+        list(read_texts(file))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +132,7 @@ CHILD = """
 import os, sys
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.files.step import TextsSettings, run_step
+from medteb_mteb.curation.step import perform
 
 class Work:
     name = "work"
