@@ -29,6 +29,7 @@ from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.lineage import HUB, lineage
 from medteb_mteb.curation.pooling import POOL
+from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.step import Model, StepSettings, marked, paths_of, perform
 from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
@@ -61,6 +62,7 @@ STEPS: dict[str, Step[Any]] = {
         SYNTHESIZE_QUERIES,
         SYNTHESIZE_TASKS,
         ROUND_TRIP,
+        GRADE,
     )
 }
 

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 #: Kinds of data that steps read and write.
 Kind: TypeAlias = Literal[
-    "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file"
-]
+    "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file",
+    "cases", "rubrics", "answers", "verdicts", "agreement",
+]  # fmt: skip
 #: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
 #: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one.
 BYTES_PER_TOKEN = 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import FromFile
+from medteb_mteb.curation.lineage import provenance_of
 from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.generate import Generation, Job, ask
 from medteb_mteb.curation.llm.journal import Journal, journal_path
@@ -43,6 +45,55 @@ class PrivateSettings(StepSettings):
                 "anonymize' on them first; if they hold no personal data, give --already-anonymous."
             )
 
+    def refuse_raw(self, *sources: Path) -> None:
+        """Refuse to send rows that were not made of anonymised texts.
+
+        Args:
+            *sources: Files or folders of the rows.
+
+        Raises:
+            MarError: No step has anonymised what the rows were made of.
+        """
+        raw = [str(one) for one in sources if not provenance_of([one]).get("anonymisers")]
+        if raw and not self.already_anonymous:
+            raise MarError(
+                f"{raw[0]} was not made of anonymised texts, and this step would send it to an LLM. Run "
+                "'medteb anonymize' first; if it holds no personal data, give --already-anonymous."
+            )
+
+
+def ask_llm(
+    llm: LLM,
+    prompts: Sequence[Prompt],
+    version: str,
+    read: Callable[[Prompt, str], Any],
+    *,
+    name: str,
+    out: Path,
+    may_fail: bool = False,
+) -> Generation[Any]:
+    """Have an LLM answer prompts, see `Job`; what failed in earlier runs is asked for once more.
+
+    Args:
+        llm: The LLM.
+        prompts: The prompts.
+        version: Their version.
+        read: Returns the result of an answer.
+        name: Label of the progress bar.
+        out: Folder of the step; the journal is beside it.
+        may_fail: Do not stop the run if all of them fail.
+    """
+    job = Job(llm, prompts, version, read, count=len(prompts))
+    with Journal(journal_path(out)) as journal:
+        generation = ask([job], journal, name=name)[0]
+    if generation.failed and not (generation.stopped or generation.answers or may_fail):
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in generation.counts()["failed"].items())
+        generation.stopped = (
+            f"the LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}). "
+            "Correct the cause"
+        )
+    return generation
+
 
 class WriterSettings(StepSettings):
     """Options of a step that has one LLM answer prompts."""
@@ -56,21 +107,8 @@ class WriterSettings(StepSettings):
     def ask(
         self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
     ) -> Generation[Any]:
-        """Have the LLM answer prompts, see `Job`; what failed in earlier runs is asked for once more.
-
-        The run stops if all of them fail.
-        """
-        asked = list(prompts)
-        job = Job(self.llm, asked, version, read, count=len(asked))
-        with Journal(journal_path(self.out)) as journal:
-            generation = ask([job], journal, name=name)[0]
-        if not generation.stopped and generation.failed and not generation.answers:
-            reasons = ", ".join(f"{reason} {n:,}" for reason, n in generation.counts()["failed"].items())
-            generation.stopped = (
-                f"the LLM gave no valid answer to any of {len(generation.failed):,} prompts ({reasons}). "
-                "Correct the cause"
-            )
-        return generation
+        """Have the LLM answer prompts, see `ask_llm`."""
+        return ask_llm(self.llm, list(prompts), version, read, name=name, out=self.out)
 
     def estimate(self, like: Prompt, requests: int, rows: int) -> Estimate:
         """Return the estimate of a step that writes `rows` rows and sends prompts like the given one."""

@@ -1,0 +1,1 @@
+"""Answers of LLMs, graded by rubrics, and graders, graded by people."""

@@ -1,0 +1,181 @@
+"""The step `grade`: which criteria of its rubric each answer meets, and the scores of the systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from mar_st.errors import MarError
+from mar_st.files import read_record, write_json, write_text
+from mar_st.options import Argument, FromFile
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.llm.settings import PrivateSettings
+from medteb_mteb.curation.rubrics.files import read_answers, read_rubrics
+from medteb_mteb.curation.rubrics.graders import VERDICT_TOKENS, Grader, Item, Prompted, grade_version
+from medteb_mteb.curation.rubrics.scores import MEAN, PER_CASE, Score, scores_of
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.report.page import markdown_table, with_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.rubrics.scores import Verdicts
+
+#: File of `medteb graders`.
+AGREEMENT = "agreement.json"
+#: Assumed tokens of a question with its answer and the prompt around them, and criteria of a rubric.
+ANSWERED_TOKENS, CRITERIA, CRITERION_TOKENS = 2500, 12, 40
+
+
+class GradeSettings(PrivateSettings):
+    """Options of `medteb grade`."""
+
+    rubrics: Annotated[Path, Argument(), Input("rubrics")] = Field(
+        description="Rubrics, in our form, HealthBench's or LiveMedBench's."
+    )
+    answers: Annotated[tuple[Path, ...], Argument(), Input("answers")] = Field(
+        min_length=1,
+        description="Answers with _id, answer and, optionally, system; several files may be given.",
+    )
+    grader: Annotated[Grader, FromFile()] = Field(
+        description="YAML file of the grader: an LLM, a cross_encoder for NLI, or rule: words."
+    )
+    agreement: Annotated[Path | None, Input("agreement")] = Field(
+        None, description="Agreement of the grader with people, from medteb graders."
+    )
+    least: float = Field(
+        0.6, ge=-1, le=1, description="Cohen's kappa with people below which a score is not shown."
+    )
+
+    def check(self) -> None:
+        """Check that the key of an LLM is set."""
+        if isinstance(self.grader, Prompted):
+            self.grader.key()
+
+
+def grade(settings: GradeSettings) -> Counts:
+    """Grade answers by rubrics, and score the systems.
+
+    `verdicts.jsonl` has the verdict on every criterion, `scores.json` and `scores.md` the scores by system,
+    axis and month, `missing.jsonl` the questions without an answer, which count 0.
+    """
+    rubrics, answers = read_rubrics(settings.rubrics), read_answers(settings.answers)
+    by_id = {rubric.id: rubric for rubric in rubrics}
+    items = {
+        (system, name): Item(f"{system}\0{name}", by_id[name].question, answer, by_id[name].texts)
+        for system, rows in answers.items()
+        for name, answer in rows.items()
+        if name in by_id
+    }
+    if not items:
+        raise MarError(f"No answer belongs to a question of {settings.rubrics}. Compare the ids.")
+    kappas = _kappas(settings)
+    if isinstance(settings.grader, Prompted):
+        settings.refuse_raw(settings.rubrics, *settings.answers)
+    graded = settings.grader.grade(list(items.values()), settings.out)
+    details = {"answers": len(items), **graded.details}
+    if graded.stopped:
+        return Counts(0, details=details, stopped=graded.stopped)
+    rows: list[dict[str, Any]] = []
+    verdicts: dict[str, dict[str, Verdicts]] = {system: {} for system in answers}
+    for (system, name), item in items.items():
+        given = graded.verdicts[item.key]
+        verdicts[system][name] = tuple(one.met for one in given)
+        rows += [
+            {"_id": name, "system": system, "criterion": one.text, "points": one.points, **verdict._asdict()}
+            for one, verdict in zip(by_id[name].criteria, given, strict=True)
+        ]
+    missing = [
+        {"_id": name, "system": system} for system in answers for name in by_id if (system, name) not in items
+    ]
+    details |= {"missing answers": len(missing), "no verdict": sum(row["met"] is None for row in rows)}
+    write_rows(settings.out / "verdicts.jsonl", rows)
+    write_rows(settings.out / "missing.jsonl", missing)
+    scores = scores_of(rubrics, verdicts, list(answers))
+    refused = _refused({score.category for score in scores}, kappas, settings.least)
+    shown = [score.to_json() for score in scores if score.category not in refused]
+    about = {"name": settings.grader.name, "identity": settings.grader.identity(), **graded.provenance}
+    write_json(settings.out / "scores.json", {"grader": about, "scores": shown, "refused": refused})
+    write_text(settings.out / "scores.md", _page(scores, refused, settings.grader.name, details))
+    for score in scores:
+        if not score.by:
+            details[f"scores of {score.system}"] = dict(
+                zip((PER_CASE, MEAN), _cells(score, refused), strict=True)
+            )
+    unknown = sum(map(len, answers.values())) - len(items)
+    note = f"{unknown} answers belong to no question of {settings.rubrics} and are left out."
+    return Counts(len(rows), details=details, notes=(note,) * bool(unknown))
+
+
+def _kappas(settings: GradeSettings) -> dict[str, float | None] | None:
+    """Return the agreement of the grader with people by category; None if no file is given.
+
+    Raises:
+        MarError: The file is not one of `medteb graders`, or is about another grader.
+    """
+    if settings.agreement is None:
+        return None
+    file = settings.agreement / AGREEMENT if settings.agreement.is_dir() else settings.agreement
+    content, identity = read_record(file), settings.grader.identity()
+    entries = (content or {}).get("graders", [])
+    for entry in entries:
+        if entry["identity"] == identity:
+            return {one["category"]: one["kappa"][0] for one in entry["categories"]}
+    names = ", ".join(entry["name"] for entry in entries) or "no grader"
+    raise MarError(
+        f"{file} has no agreement of {settings.grader.name} with these settings (it has {names}). Run "
+        "'medteb graders' with this grader."
+    )
+
+
+def _refused(categories: set[str], kappas: Mapping[str, float | None] | None, least: float) -> dict[str, str]:
+    """Return why scores are not shown, by category."""
+    reasons = {}
+    for category in sorted(categories) if kappas is not None else ():
+        kappa = kappas.get(category)
+        if kappa is None:
+            reasons[category] = "not shown: agreement not known"
+        elif kappa < least:
+            reasons[category] = f"not shown: agreement {kappa:.2f} < {least:.2f}"
+    return reasons
+
+
+def _cells(score: Score, refused: Mapping[str, str]) -> list[str]:
+    if score.category in refused:
+        return [refused[score.category]] * 2
+    return [with_interval(*score.scores[name], form=".3f") for name in (PER_CASE, MEAN)]
+
+
+def _page(
+    scores: Sequence[Score], refused: Mapping[str, str], grader: str, details: Mapping[str, Any]
+) -> str:
+    """Return the scores as Markdown, a table for all cases, for each axis and for each month."""
+    parts = [f"# Scores, graded by {grader}"]
+    for by, title in (("", "All cases"), ("axis", "By axis"), ("month", "By month")):
+        rows = [
+            (score.system, score.value or "all", f"{score.cases:,}", *_cells(score, refused))
+            for score in scores
+            if score.by == by
+        ]
+        if rows:
+            header = ("system", by or "cases of", "cases", PER_CASE, MEAN)
+            parts += [f"## {title}", markdown_table([header, *rows])]
+    counts = ("answers", "missing answers", "no verdict")
+    parts.append(", ".join(f"{name}: {details[name]:,}" for name in counts))
+    return "\n\n".join(parts) + "\n"
+
+
+def _estimate(settings: GradeSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    """Estimate one request for each answer, of an assumed length."""
+    answers = sizes["answers"].rows or sizes["rubrics"].rows
+    if not isinstance(settings.grader, Prompted):
+        return Estimate(answers * CRITERIA)
+    tokens = (ANSWERED_TOKENS + CRITERIA * CRITERION_TOKENS, CRITERIA * VERDICT_TOKENS)
+    return settings.grader.estimate(answers * CRITERIA, answers, tokens)
+
+
+GRADE = Step(
+    "grade", GradeSettings, grade, "verdicts", estimate=_estimate, asks=True, version=grade_version()
+)
