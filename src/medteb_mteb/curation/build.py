@@ -29,6 +29,8 @@ from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.lineage import HUB, lineage
 from medteb_mteb.curation.pooling import POOL
+from medteb_mteb.curation.rubrics.answer import ANSWER
+from medteb_mteb.curation.rubrics.criteria import RUBRICS
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.step import Model, StepSettings, marked, paths_of, perform
 from medteb_mteb.curation.sts.step import STS
@@ -62,6 +64,8 @@ STEPS: dict[str, Step[Any]] = {
         SYNTHESIZE_QUERIES,
         SYNTHESIZE_TASKS,
         ROUND_TRIP,
+        RUBRICS,
+        ANSWER,
         GRADE,
     )
 }

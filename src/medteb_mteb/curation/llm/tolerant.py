@@ -29,6 +29,8 @@ _STARTS_WITH_JSON = re.compile(r"[\s`*\"]*+(?:json)?[\s`*]*+[{\[｛]", re.IGNORE
 _SPECIAL_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
 _ZERO_WIDTH = re.compile("[\ufeff\u200b-\u200d\u2060]")
 _OPENING = re.compile(r"[{\[]")
+#: An object without others inside it.
+_FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]|\\.)*+")*+\}')
 #: Number of brackets that turn out to be prose at most; after more, reading stops.
 _MAX_PROSE_BRACKETS = 200
 #: Length of a text that is repaired at most.
@@ -118,6 +120,15 @@ def json_object(content: str) -> dict[str, Any]:
         return _as_dict(objects[0])  # type: ignore[no-any-return]
     except RecursionError as error:  # nested hundreds of levels deep
         raise Rejected("no-json") from error
+
+
+def objects_in(content: str) -> list[dict[str, Any]]:
+    """Return the innermost JSON objects of an answer, such as the items of a list, also if it is cut."""
+    found = []
+    for piece in _FLAT_OBJECT.findall(spoken(content)):
+        with suppress(Rejected):
+            found.append(json_object(piece))
+    return found
 
 
 def _as_dict(value: Any) -> Any:

@@ -132,8 +132,10 @@ def _kappas(settings: GradeSettings) -> dict[str, float | None] | None:
 
 def _refused(categories: set[str], kappas: Mapping[str, float | None] | None, least: float) -> dict[str, str]:
     """Return why scores are not shown, by category."""
-    reasons = {}
-    for category in sorted(categories) if kappas is not None else ():
+    reasons: dict[str, str] = {}
+    if kappas is None:
+        return reasons
+    for category in sorted(categories):
         kappa = kappas.get(category)
         if kappa is None:
             reasons[category] = "not shown: agreement not known"

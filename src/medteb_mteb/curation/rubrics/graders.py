@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -24,7 +23,7 @@ from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
 from medteb_mteb.curation.llm.config import LLM, settings_digest
 from medteb_mteb.curation.llm.settings import ask_llm
-from medteb_mteb.curation.llm.tolerant import Rejected, json_object, spoken
+from medteb_mteb.curation.llm.tolerant import Rejected, objects_in
 from medteb_mteb.curation.rubrics.files import is_chinese
 from medteb_mteb.curation.step import Model, Runtime
 
@@ -39,8 +38,6 @@ VERDICT_TOKENS = 120
 
 _YES = frozenset(("true", "yes", "met", "entailment", "1", "是", "满足", "符合"))
 _NO = frozenset(("false", "no", "not met", "neutral", "contradiction", "0", "否", "不满足", "不符合"))
-#: An object without others inside it: a verdict, in whatever an answer puts it into, also if that is cut off.
-_FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]|\\.)*+")*+\}')
 _PROMPT = {one: prompt_text(__file__, f"grade-{one}") for one in ("zh", "en")}
 _SYSTEM = {one: prompt_text(__file__, f"grade-system-{one}").strip() for one in ("zh", "en")}
 
@@ -272,11 +269,10 @@ def _read(criteria: Mapping[str, Sequence[str]], prompt: Prompt, content: str) -
     texts = criteria[prompt.key]
     by_text = {normalise(text): place for place, text in enumerate(texts)}
     found: dict[int, list[Verdict]] = {}
-    for piece in _FLAT_OBJECT.findall(spoken(content)):
-        with suppress(Rejected):
-            for place, verdict in _verdicts_in(json_object(piece), by_text):
-                if 0 <= place < len(texts):
-                    found.setdefault(place, []).append(verdict)
+    for values in objects_in(content):
+        for place, verdict in _verdicts_in(values, by_text):
+            if 0 <= place < len(texts):
+                found.setdefault(place, []).append(verdict)
     verdicts = {place: some[0] for place, some in found.items() if len({one.met for one in some}) == 1}
     if not verdicts:
         raise Rejected("no-verdict")
