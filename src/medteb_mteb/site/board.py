@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Board", "Cell", "Gap", "Pair"]
 
-#: Up to this many systems, every two have a page; beyond, each with the best and with its neighbour.
+#: Up to this many systems, every two have a page; of more, neighbours, and the best with this many in all.
 ALL_PAIRS = 12
 #: Number of queries to show on which one of two systems is the better one.
 MOST_GAPS = 10
@@ -110,7 +110,7 @@ class Board:
         models = self.table.models
         if len(models) <= ALL_PAIRS:
             return list(combinations(models, 2))
-        with_best = [(models[0], other) for other in models[1:]]
+        with_best = [(models[0], other) for other in models[1:ALL_PAIRS]]
         return [*with_best, *pairwise(models[1:])]
 
     def pair(self, first: str, second: str) -> Pair:

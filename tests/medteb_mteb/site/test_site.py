@@ -37,7 +37,7 @@ class Page(HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
-        self.in_cell = self.in_cell and tag not in ("td", "th")
+        self.in_cell = self.in_cell and tag != "tbody"
 
     def handle_data(self, data):
         if self.in_cell:
