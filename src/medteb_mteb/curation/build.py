@@ -32,6 +32,7 @@ from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.rubrics.answer import ANSWER
 from medteb_mteb.curation.rubrics.criteria import RUBRICS
 from medteb_mteb.curation.rubrics.grade import GRADE
+from medteb_mteb.curation.rubrics.meta import GRADERS
 from medteb_mteb.curation.step import Model, StepSettings, marked, paths_of, perform
 from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
@@ -67,6 +68,7 @@ STEPS: dict[str, Step[Any]] = {
         RUBRICS,
         ANSWER,
         GRADE,
+        GRADERS,
     )
 }
 

@@ -1,12 +1,13 @@
-"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1.
+"""Agreement of judges: Fleiss' and Cohen's kappa, Krippendorff's alpha, Gwet's AC1.
 
 All compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how they
 estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges agree;
 AC1 is not. Intervals are 95 % percentile bootstrap intervals over queries: every coefficient is a function of
 the items' weights, `(weightings, items)`.
 
-Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
-K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
+Sources: J. Cohen, Educational and Psychological Measurement 20 (1960); J. L. Fleiss, Psychological Bulletin
+76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12; K. L. Gwet, British Journal of Mathematical
+and Statistical Psychology 61 (2008), equations 6 to 8.
 """
 
 from __future__ import annotations
@@ -59,6 +60,20 @@ def krippendorff_alpha(
         weights: Weight of each item, `(items,)`; default 1.
     """
     return _single(partial(_krippendorff, level=level), counts, weights)
+
+
+def of_two_raters(cells: Array) -> tuple[Array, Array]:
+    """Return Cohen's kappa and Gwet's AC1 of two raters who say yes or no; NaN where they are undefined.
+
+    Args:
+        cells: Number of items of which both say no, only the second says yes, only the first, and both:
+            `(weightings, 4)`.
+    """
+    total = cells.sum(1)
+    first, second = _ratio(cells[:, 2] + cells[:, 3], total), _ratio(cells[:, 1] + cells[:, 3], total)
+    by_chance = first * second + (1 - first) * (1 - second)
+    kappa = _beyond_chance(_ratio(cells[:, 0] + cells[:, 3], total), by_chance)
+    return kappa, _gwet(np.array([[2, 0], [1, 1], [1, 1], [0, 2]]), cells)
 
 
 def _single(coefficient: Coefficient, counts: NDArray[np.int64], weights: Array | None) -> float:

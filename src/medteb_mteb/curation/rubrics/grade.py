@@ -169,13 +169,16 @@ def _page(
     return "\n\n".join(parts) + "\n"
 
 
-def _estimate(settings: GradeSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    """Estimate one request for each answer, of an assumed length."""
-    answers = sizes["answers"].rows or sizes["rubrics"].rows
-    if not isinstance(settings.grader, Prompted):
+def grading_estimate(grader: Grader, answers: int) -> Estimate:
+    """Return the estimate of grading: one request of an assumed length for each answer, if it is an LLM."""
+    if not isinstance(grader, Prompted):
         return Estimate(answers * CRITERIA)
     tokens = (ANSWERED_TOKENS + CRITERIA * CRITERION_TOKENS, CRITERIA * VERDICT_TOKENS)
-    return settings.grader.estimate(answers * CRITERIA, answers, tokens)
+    return grader.estimate(answers * CRITERIA, answers, tokens)
+
+
+def _estimate(settings: GradeSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    return grading_estimate(settings.grader, sizes["answers"].rows or sizes["rubrics"].rows)
 
 
 GRADE = Step(

@@ -1,0 +1,311 @@
+"""The step `graders`: how far graders agree with people, on answers that people have labelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mar_st.data.rows import read_rows
+from mar_st.errors import MarError
+from mar_st.files import write_json, write_text
+from mar_st.options import Argument, FromFile, Settings
+from mar_st.text.values import as_text
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.labels.intervals import rounded
+from medteb_mteb.curation.llm.config import added
+from medteb_mteb.curation.llm.settings import PrivateSettings
+from medteb_mteb.curation.rubrics.grade import AGREEMENT, grading_estimate
+from medteb_mteb.curation.rubrics.graders import Grader, Item, Prompted, as_met, grade_version
+from medteb_mteb.curation.rubrics.people import NONE, Labelled, among_people, calibrated_mean, with_people
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.report.page import markdown_table, with_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mar_st.data.rows import Row
+    from medteb_mteb.curation.labels.agreement import IntervalEstimate
+
+#: Name of the category of all items.
+ALL = "all"
+
+
+class Graders(Settings):
+    """Graders of a YAML file, a list.
+
+    Attributes:
+        graders: The graders, each with a unique name.
+    """
+
+    graders: tuple[Grader, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_list(cls, value: Any) -> Any:
+        """Take a list of graders, or one grader."""
+        if isinstance(value, dict) and "graders" not in value:
+            return {"graders": [value]}
+        return {"graders": value} if isinstance(value, list | tuple) else value
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        names = [one.name for one in self.graders]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each grader needs its own name; got {', '.join(names)}")
+        return self
+
+
+class GradersSettings(PrivateSettings):
+    """Options of `medteb graders`."""
+
+    labelled: Annotated[Path, Argument(), Input("file")] = Field(
+        description="Rows with question, answer, criterion, labels by rater; optionally category, verdicts."
+    )
+    graders: Annotated[Graders | None, FromFile()] = Field(
+        None, description="YAML file of one or several graders; default: only those of the column verdicts."
+    )
+
+    def check(self) -> None:
+        """Check that the keys of the LLMs are set."""
+        for one in self.graders.graders if self.graders else ():
+            if isinstance(one, Prompted):
+                one.key()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A criterion for an answer, with the labels of people.
+
+    Attributes:
+        question: The question.
+        answer: The answer.
+        criterion: The criterion.
+        category: What the criterion is about; empty if not given.
+        labels: Whether it is met, by rater.
+        verdicts: The same by graders that ran elsewhere.
+    """
+
+    question: str
+    answer: str
+    criterion: str
+    category: str
+    labels: dict[str, bool]
+    verdicts: dict[str, bool]
+
+
+def read_labelled(source: Path) -> list[Statement]:
+    """Return the statements of a source.
+
+    A label is true, 1, met, entailment or 是, or else false, 0, not met, neutral, contradiction or 否.
+
+    Raises:
+        MarError: Rows are unusable, or no rater has labelled any.
+    """
+
+    def statement(row: Row) -> Statement:
+        values = row.values
+        texts = [as_text(values.get(name)) for name in ("question", "answer", "criterion")]
+        if None in texts:
+            raise MarError("expected question, answer and criterion, each a text.")
+        question, answer, criterion = (str(text).strip() for text in texts)
+        labels, verdicts = _by_name(values, "labels"), _by_name(values, "verdicts")
+        return Statement(question, answer, criterion, str(values.get("category") or ""), labels, verdicts)
+
+    found = list(read_rows(source, statement))
+    if not any(one.labels for one in found):
+        raise MarError(
+            f'{source} has no labels of people. Give labels, such as {{"li": true, "wang": false}}.'
+        )
+    return found
+
+
+def _by_name(values: Mapping[str, Any], name: str) -> dict[str, bool]:
+    given = values.get(name) or {}
+    if isinstance(given, list):
+        given = {str(number): label for number, label in enumerate(given, 1)}
+    if not isinstance(given, dict):
+        raise MarError(f"{name} must be a list, or labels by name.")
+    known = {str(key): label for key, label in given.items() if label not in (None, "")}
+    read = {key: as_met(label) for key, label in known.items()}
+    wrong = next((key for key, met in read.items() if met is None), None)
+    if wrong is not None:
+        raise MarError(
+            f"{name}: {known[wrong]!r} is none of true, false, entailment, neutral, contradiction."
+        )
+    return {key: bool(met) for key, met in read.items()}
+
+
+def graders(settings: GradersSettings) -> Counts:
+    """Measure how far graders agree with people.
+
+    Writes `agreement.json`, which 'medteb grade --agreement' reads, its table `agreement.md`, and
+    `verdicts.jsonl`. Rows without labels count for the calibrated mean only.
+    """
+    statements = read_labelled(settings.labelled)
+    chosen = settings.graders.graders if settings.graders else ()
+    if any(isinstance(one, Prompted) for one in chosen):
+        settings.refuse_raw(settings.labelled)
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, one in enumerate(statements):
+        places.setdefault((one.question, one.answer), []).append(place)
+    items = [
+        Item(str(number), *key, tuple(statements[place].criterion for place in some))
+        for number, (key, some) in enumerate(places.items())
+    ]
+    order = [place for some in places.values() for place in some]
+    verdicts = _given(statements)
+    about: dict[str, dict[str, Any]] = {name: {"identity": ""} for name in verdicts}
+    for grader in chosen:
+        if grader.name in verdicts:
+            raise MarError(
+                f"{settings.labelled} has verdicts of a grader {grader.name!r}; give it another name."
+            )
+        graded = grader.grade(items, settings.out)
+        if graded.stopped:
+            return Counts(0, details=graded.details, stopped=f"{grader.name}: {graded.stopped}")
+        met = [one.met for item in items for one in graded.verdicts[item.key]]
+        verdicts[grader.name] = np.full(len(statements), NONE)
+        verdicts[grader.name][order] = [NONE if one is None else int(one) for one in met]
+        about[grader.name] = {"identity": grader.identity(), **graded.details, **graded.provenance}
+    if not verdicts:
+        raise MarError("There is no grader. Give --graders, or a column verdicts.")
+    report = _report(statements, verdicts, about)
+    write_json(settings.out / AGREEMENT, report)
+    write_text(settings.out / "agreement.md", agreement_page(report))
+    write_rows(
+        settings.out / "verdicts.jsonl",
+        (
+            {"question": one.question, "criterion": one.criterion}
+            | {name: None if rows[place] == NONE else bool(rows[place]) for name, rows in verdicts.items()}
+            for place, one in enumerate(statements)
+        ),
+    )
+    kappas = {one["name"]: _shown(one["categories"][0]["kappa"]) for one in report["graders"]}
+    details = {
+        "raters": report["raters"],
+        "people among each other": _shown(report["people"][0]["kappa"]),
+        "kappa": kappas,
+    }
+    return Counts(len(statements), details=details)
+
+
+def _given(statements: Sequence[Statement]) -> dict[str, NDArray[np.int64]]:
+    """Return the verdicts of the column of that name, by grader."""
+    names = dict.fromkeys(name for one in statements for name in one.verdicts)
+    return {
+        name: np.array([int(one.verdicts[name]) if name in one.verdicts else NONE for one in statements])
+        for name in names
+    }
+
+
+def _report(
+    statements: Sequence[Statement],
+    verdicts: Mapping[str, NDArray[np.int64]],
+    about: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the content of `agreement.json`; an estimate is `[value, low, high]`."""
+    raters = sorted({rater for one in statements for rater in one.labels})
+    labels = np.array([[int(one.labels.get(rater, NONE)) for rater in raters] for one in statements])
+    _, questions = np.unique([one.question for one in statements], return_inverse=True)
+    data = Labelled(labels, questions)
+    categories = np.array([one.category for one in statements])
+    chosen = {ALL: np.ones(len(statements), dtype=bool)}
+    chosen |= {name: categories == name for name in sorted(set(categories)) if name and name != ALL}
+    people = [
+        {
+            "category": name,
+            "labelled": int((labels[items] != NONE).any(axis=1).sum()),
+            "kappa": _row(among_people(data[items])),
+            "mean": _mean(data[items].majority(range(len(raters)))),
+        }
+        for name, items in chosen.items()
+    ]
+    graders = [
+        {
+            "name": grader,
+            **about[grader],
+            "categories": [_category(name, data[items], rows[items]) for name, items in chosen.items()],
+        }
+        for grader, rows in verdicts.items()
+    ]
+    return {
+        "raters": len(raters),
+        "questions": data.number,
+        "statements": len(statements),
+        "people": people,
+        "graders": graders,
+    }
+
+
+def _category(name: str, data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the agreement of a grader with people about the statements of a category."""
+    return {
+        "category": name,
+        "statements": len(verdicts),
+        "no verdict": int((verdicts == NONE).sum()),
+        **{key: _row(one) for key, one in with_people(data, verdicts).items()},
+        "mean": _mean(verdicts),
+        "calibrated": _row(calibrated_mean(data, verdicts)),
+    }
+
+
+def _mean(verdicts: NDArray[np.int64]) -> float | None:
+    known = verdicts[verdicts != NONE]
+    return rounded(float(known.mean())) if len(known) else None
+
+
+def _row(estimate: IntervalEstimate) -> list[float | None]:
+    return [rounded(number) for number in estimate]
+
+
+def _shown(row: Sequence[float | None]) -> str:
+    return with_interval(*(float("nan") if number is None else number for number in row), form=".2f")
+
+
+def agreement_page(report: Mapping[str, Any]) -> str:
+    """Return the content of `agreement.json` as Markdown."""
+    header = ("grader", "category", "statements", "kappa", "AC1", "kappa with one person")
+    rows = [(*header, "mean", "calibrated mean")]
+    for one in report["people"]:
+        cells = (f"{one['labelled']:,}", "", "", _shown(one["kappa"]), _shown([one["mean"], None, None]), "")
+        rows.append(("people", one["category"], *cells))
+    for grader in report["graders"]:
+        for one in grader["categories"]:
+            estimates = [_shown(one[name]) for name in ("kappa", "ac1", "single")]
+            means = (_shown([one["mean"], None, None]), _shown(one["calibrated"]))
+            rows.append((grader["name"], one["category"], f"{one['statements']:,}", *estimates, *means))
+    about = (
+        f"{report['statements']:,} statements about answers to {report['questions']:,} questions, labelled "
+        f"by {report['raters']} people. Cohen's kappa and Gwet's AC1 are with the majority of people, beside "
+        "them the mean of Cohen's kappa with each person; that of people is among each other. The mean is "
+        "the share of statements that are met; calibrated, that of the grader is corrected by the labelled "
+        "statements. 95 % nested bootstrap intervals over questions and raters."
+    )
+    return "\n\n".join(["# Agreement with people", about, markdown_table(rows)]) + "\n"
+
+
+def _estimate(settings: GradersSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    """Estimate one request for each answer and LLM, of an assumed length."""
+    del sizes
+    statements = read_labelled(settings.labelled)
+    answers = len({(one.question, one.answer) for one in statements})
+    chosen = settings.graders.graders if settings.graders else ()
+    return added([grading_estimate(one, answers) for one in chosen], len(statements))
+
+
+GRADERS = Step(
+    "graders",
+    GradersSettings,
+    graders,
+    "agreement",
+    estimate=_estimate,
+    result_file=AGREEMENT,
+    asks=True,
+    version=grade_version(),
+)
