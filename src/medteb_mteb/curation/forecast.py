@@ -76,7 +76,7 @@ def _inputs(planned: Planned, written: Mapping[str, Estimate]) -> dict[str, Esti
 def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Estimate:
     """Count the items of a file or folder that the user gave."""
     if kind == "texts":
-        tokens = [tokens_of(text.full) for text in read_texts(path, columns)]
+        tokens = [tokens_of("\n".join(filter(None, text.fields))) for text in read_texts(path, columns)]
         return Estimate(len(tokens), sum(tokens))
     if kind in ("file", "sheet", "editions"):
         return Estimate(0)

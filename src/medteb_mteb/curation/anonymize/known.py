@@ -161,7 +161,7 @@ def write_sheet(
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
     for text in tqdm(read_texts(source, columns), "looking", unit=" texts", disable=None):
-        fields = [text.title, text.text]
+        fields = text.fields
         for field, certain, all_ in zip(fields, usual.together(fields), strict.together(fields), strict=True):
             for start, end, kind in all_:
                 if any(start < span.end and span.start < end for span in certain):

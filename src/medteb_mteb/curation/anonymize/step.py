@@ -1,4 +1,4 @@
-"""The step `anonymize`: replaces identifiers of persons in texts, titles and ids."""
+"""The step `anonymize`: replaces identifiers of persons in texts, titles, replies and ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import placeholder
 from medteb_mteb.curation.anonymize.known import read_known, write_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates, salt_for
-from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.files.step import TextsSettings, run_step
 from medteb_mteb.curation.step import Counts, Input, Runtime, Step
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.anonymize.kinds import Span
     from medteb_mteb.curation.anonymize.known import Known
+    from medteb_mteb.curation.files.records import Text
 
 __all__ = ["ANONYMIZE", "VERSION", "Anonymise", "AnonymizeSettings", "anonymize"]
 
@@ -92,20 +92,27 @@ class Anonymise:
     def process(self, text: Text) -> Text:
         """Return a text without identifiers."""
         label = f"{self.id_label}：" if self.id_label else ""
-        fields = [text.title, text.text]
+        fields = text.fields
         keeps_id = text.id != _content_id(text.title, text.text)
-        if keeps_id and not _DIGEST.fullmatch(text.id):
-            fields.append(f"{label}{text.id}")
-        found = self._finder.together(fields)
-        if len(fields) > 2:
-            found[2] = [span for span in found[2] if span.end > len(label)]
-            keeps_id = not found[2]
-        title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
+        reads_id = keeps_id and not _DIGEST.fullmatch(text.id)
+        found = self._finder.together([*fields, f"{label}{text.id}"] if reads_id else fields)
+        if reads_id:
+            found[-1] = [span for span in found[-1] if span.end > len(label)]
+            keeps_id = not found[-1]
+        title, body, *replies = map(self.replaced, fields, found)
         identity = text.id if keeps_id else self._new_id(title, body)
         self._taken.add(identity)
         counts = Counter(span.kind for spans in found for span in spans)
-        date = text.date[:7] if self.strict else text.date
-        return Text(identity, body, title, self.mark, dict(sorted(counts.items())), date)
+        return replace(
+            text,
+            id=identity,
+            text=body,
+            title=title,
+            anonymised=self.mark,
+            identifiers=dict(sorted(counts.items())),
+            date=text.date[:7] if self.strict else text.date,
+            replies=[{**old, "text": new} for old, new in zip(text.replies, replies, strict=True)],
+        )
 
     @cached_property
     def _finder(self) -> Finder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
@@ -15,7 +15,7 @@ from medteb_mteb.curation.lineage import lineage
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mar_st.data.rows import Row
 
@@ -38,7 +38,7 @@ def read_texts(
     """Yield the texts of a source, streamed in the order of the files' names and rows.
 
     A text without an id gets the digest of its content as id, so an exact copy of an earlier one is dropped.
-    Other columns are left out.
+    A list `replies` is kept, see `Text`. Other columns are left out.
 
     Args:
         source: Anything that `mar_st.data.rows.read_rows` reads, or a folder that a step wrote.
@@ -110,6 +110,21 @@ def _text(row: Row, columns: Mapping[str, str], *, built: bool) -> tuple[Text, b
             str(values.get("anonymised") or "") if built else "",
             dict(values.get("identifiers") or {}) if built else {},
             as_date(date) or "",
+            _replies(values),
         ),
         identity is not None,
     )
+
+
+def _replies(values: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return the replies to a post; none if the column of this name is something else, such as a number."""
+    if not isinstance(values.get("replies"), list):
+        return ()
+    replies = []
+    for reply in values["replies"]:
+        fields = reply if isinstance(reply, dict) else {}
+        text, verified = as_text(fields.get("text")), fields.get("verified", False)
+        if text is None or not isinstance(verified, bool):
+            raise MarError("'replies' is not a list of objects with a text and, as true or false, verified.")
+        replies.append({"text": text, "verified": verified})
+    return replies

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Text:
             a judge or a rewriter only with `already_anonymous`.
         identifiers: Number of replaced identifiers by kind.
         date: Date (`2026-10-05`) or month (`2026-10`); empty if none is known.
+        replies: Replies to a patient's post: `text`, and `verified`, true for a verified physician's.
     """
 
     id: str
@@ -29,11 +30,17 @@ class Text:
     anonymised: str = ""
     identifiers: Mapping[str, int] = field(default_factory=dict)
     date: str = ""
+    replies: Sequence[Mapping[str, Any]] = ()
 
     @property
     def full(self) -> str:
         """Return title, newline and text, the form that is encoded, compared and judged."""
         return f"{self.title}\n{self.text}" if self.title else self.text
+
+    @property
+    def fields(self) -> list[str]:
+        """Return title, text and the texts of all replies: everything in which persons may be named."""
+        return [self.title, self.text, *(reply["text"] for reply in self.replies)]
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `records-*.jsonl`; empty fields are left out."""
@@ -44,6 +51,7 @@ class Text:
             "date": self.date,
             "anonymised": self.anonymised,
             "identifiers": dict(self.identifiers),
+            "replies": list(self.replies),
         }
         return {key: value for key, value in row.items() if value}
 

@@ -97,7 +97,7 @@ def _shard(outcome: Sequence[Text | Dropped], records: Path, dropped: Path) -> d
         write_text(dropped, _lines(left_out))
     return {
         "kept": len(kept),
-        "tokens": sum(tokens_of(text.full) for text in kept),
+        "tokens": sum(tokens_of("\n".join(filter(None, text.fields))) for text in kept),
         "dropped": Counter(item.reason for item in left_out),
     }
 

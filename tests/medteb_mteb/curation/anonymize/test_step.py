@@ -72,6 +72,19 @@ def test_nothing_leaks_into_any_file(anonymised, mode):
     assert [secret for secret in SECRETS if secret in written] == []
 
 
+def test_replies_to_a_post_are_searched_together_with_it(anonymised):
+    replies = [
+        {"text": "王秀兰女士，您好：建议复查血糖。有事打13812345678。", "verified": True},
+        {"text": "同问", "verified": False},
+    ]
+    post = {"_id": "t1", "date": "2024-05-03", "text": "患者王秀兰，空腹血糖7.8，怎么办？"}
+    (text,) = anonymised([{**post, "replies": replies}])
+    assert (text.date, text.text) == ("2024-05-03", "患者[姓名]，空腹血糖7.8，怎么办？")
+    assert [reply["verified"] for reply in text.replies] == [True, False]
+    assert text.replies[0]["text"] == "[姓名]女士，您好：建议复查血糖。有事打[电话]。"
+    assert [secret for secret in SECRETS if secret in content(anonymised.out)] == []
+
+
 def test_english_text_gets_english_placeholders():
     text = Anonymise().process(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
     assert (text.text, text.title) == ("Dr. [NAME] called [PHONE].", "复诊 [电话]")

@@ -183,3 +183,12 @@ def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
     counts = run_step(Keep(), settings)
     assert (counts.rows, counts.tokens) == (2, 4)
     assert counts.details == {"read": 3, "kept": 2, "dropped": {"repeated": 1}}
+
+
+@pytest.mark.parametrize("reply", ["多休息。", {"verified": True}, {"text": "多休息。", "verified": "yes"}])
+def test_unusable_replies_to_a_post_are_refused(tmp_path, reply):
+    post = {"_id": "t", "text": "头疼怎么办？", "replies": [{"text": "多休息。"}]}
+    (text,) = read_texts(jsonl(tmp_path / "a.jsonl", [post]))
+    assert text.replies == [{"text": "多休息。", "verified": False}]
+    with pytest.raises(MarError, match="replies"):
+        list(read_texts(jsonl(tmp_path / "b.jsonl", [{**post, "replies": [reply]}])))
