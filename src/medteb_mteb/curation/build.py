@@ -21,6 +21,9 @@ from mar_st.errors import MarError
 from mar_st.files import finished_folder, locked, regular, write_json
 from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
 from medteb_mteb.curation.anonymize.step import ANONYMIZE
+from medteb_mteb.curation.cases.screen import SCREEN
+from medteb_mteb.curation.cases.settle import SETTLE
+from medteb_mteb.curation.cases.verify import VERIFY
 from medteb_mteb.curation.diversify import DIVERSIFY
 from medteb_mteb.curation.edition.assemble import ASSEMBLE
 from medteb_mteb.curation.forecast import forecast
@@ -65,6 +68,9 @@ STEPS: dict[str, Step[Any]] = {
         SYNTHESIZE_QUERIES,
         SYNTHESIZE_TASKS,
         ROUND_TRIP,
+        SCREEN,
+        VERIFY,
+        SETTLE,
         RUBRICS,
         ANSWER,
         GRADE,

@@ -80,6 +80,9 @@ def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Estimate:
         return Estimate(len(tokens), sum(tokens))
     if kind in ("file", "sheet", "editions"):
         return Estimate(0)
+    if kind == "cases":
+        advice = [len(row.values.get("advice", ())) for row in read_rows(path, table="cases")]
+        return Estimate(len(advice), queries=sum(advice))
     rows, queries = 0, set()
     for row in read_rows(path):
         several = row.values.get("corpus-ids")

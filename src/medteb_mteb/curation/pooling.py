@@ -103,6 +103,43 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
     return retriever
 
 
+def find_passages(
+    source: Path, queries: Sequence[str], k: int, encoder: str | None = None
+) -> list[list[dict[str, str]]]:
+    """Return the best passages for each query, as they are shown to an LLM.
+
+    Args:
+        source: A folder of `mar index` with texts, or texts, which are searched with BM25.
+        queries: The queries.
+        k: Number of passages for each query.
+        encoder: Query encoder of the index; default: the model that encoded it.
+
+    Returns:
+        `_id` and `text` (title and text) of the passages, best first.
+
+    Raises:
+        MarError: The index keeps no texts, or has no query encoder; or the texts cannot be read.
+    """
+    from mar_st.index.base import Index  # lazy: numpy
+    from mar_st.index.folder import MANIFEST  # lazy: pyarrow
+    from mar_st.index.searcher import Searcher  # lazy: numpy
+    from mar_st.mining.retrievers import BM25  # lazy: torch
+
+    if (source / MANIFEST).is_file():
+        index = Index.open(source)
+        if not index.has_texts:
+            raise MarError(f"{source} keeps no texts to show to an LLM. Build it with the corpus.")
+        found = Searcher.open(index, encoder or index.model_source()).search(queries, k) if queries else []
+        return [
+            [{"_id": hit.id, "text": f"{hit.title}\n{hit.text}".strip()} for hit in hits] for hits in found
+        ]
+    texts, retriever = list(read_texts(source)), BM25()
+    retriever.prepare(queries, [text.full for text in texts])
+    passages = [{"_id": text.id, "text": text.full} for text in texts]
+    places = retriever.search(range(len(queries)), k)
+    return [[passages[place] for place in row if place >= 0] for row in places]
+
+
 def pool(settings: PoolSettings) -> Counts:
     """Search with every retriever and write `pools.jsonl`.
 

@@ -111,7 +111,7 @@ class Estimate:
     Attributes:
         rows: Number of texts, pairs or triples.
         tokens: Tokens of all texts.
-        queries: Number of queries of the pairs.
+        queries: Number of queries of the pairs, or of pieces of advice of the cases.
         requests: Requests to LLMs.
         prompt_tokens: Tokens of their prompts.
         answer_tokens: Tokens of the answers.
@@ -136,7 +136,7 @@ class Counts:
     Attributes:
         rows: Number of texts, pairs or triples.
         tokens: Estimated tokens of all texts.
-        queries: Number of queries of the pairs.
+        queries: Number of queries of the pairs, or of pieces of advice of the cases.
         details: Further results to report, as JSON values.
         notes: Remarks for the user.
         stopped: Why the step ended early, for instance at a budget; the next run continues.

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from mar_st.errors import MarError
 from mar_st.options import Argument, Switch
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm.client import Prompt, version_of
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, ask_llm
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
+from medteb_mteb.curation.pooling import find_passages
 from medteb_mteb.curation.rubrics.files import is_chinese, read_rubrics
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.index.searcher import Hit
     from medteb_mteb.curation.rubrics.files import Rubric
 
 _SYSTEM = {
@@ -50,7 +49,7 @@ class AnswerSettings(WriterSettings, PrivateSettings):
         description="Rubrics, in our form, HealthBench's or LiveMedBench's; only their questions are used."
     )
     context: Annotated[Path | None, Input("file")] = Field(
-        None, description="Index of 'mar index' whose passages the LLM gets; default: none."
+        None, description="Passages for the LLM: a folder of 'mar index', or texts; default: none."
     )
     encoder: Annotated[str | None, Model()] = Field(
         None, description="Query encoder; default: the model that encoded the index."
@@ -69,8 +68,11 @@ def answer(settings: AnswerSettings) -> Counts:
     """
     rubrics = read_rubrics(settings.rubrics)
     settings.refuse_raw(settings.rubrics)
-    found = _search(rubrics, settings) if settings.context is not None else [()] * len(rubrics)
-    prompts = [_prompt(rubric, hits) for rubric, hits in zip(rubrics, found, strict=True)]
+    found: list[list[dict[str, str]]] = [[]] * len(rubrics)
+    if settings.context is not None:
+        questions = [rubric.question for rubric in rubrics]
+        found = find_passages(settings.context, questions, settings.k, settings.encoder)
+    prompts = [_prompt(rubric, passages) for rubric, passages in zip(rubrics, found, strict=True)]
     llm = settings.llm.model_copy(update={"answer": "text"})
     generation = ask_llm(llm, prompts, _VERSION, _read, name="answer", out=settings.out)
     name = settings.system or "+".join(
@@ -82,9 +84,9 @@ def answer(settings: AnswerSettings) -> Counts:
                 "_id": rubric.id,
                 "system": name,
                 "answer": generation.answers[rubric.id],
-                **({"passages": [hit.id for hit in hits]} if hits else {}),
+                **({"passages": [one["_id"] for one in passages]} if passages else {}),
             }
-            for rubric, hits in zip(rubrics, found, strict=True)
+            for rubric, passages in zip(rubrics, found, strict=True)
             if rubric.id in generation.answers
         ]
         write_rows(settings.out / "answers.jsonl", rows)
@@ -99,30 +101,14 @@ def answer(settings: AnswerSettings) -> Counts:
     )
 
 
-def _search(rubrics: Sequence[Rubric], settings: AnswerSettings) -> list[list[Hit]]:
-    """Return the passages for each question.
-
-    Raises:
-        MarError: The index keeps no texts, or has no query encoder.
-    """
-    from mar_st.index.base import Index  # lazy: numpy
-    from mar_st.index.searcher import Searcher  # lazy: numpy
-
-    index = Index.open(str(settings.context))
-    if not index.has_texts:
-        raise MarError(f"{settings.context} keeps no texts to show to an LLM. Build it with the corpus.")
-    searcher = Searcher.open(index, settings.encoder or index.model_source())
-    return searcher.search([rubric.question for rubric in rubrics], settings.k)
-
-
-def _prompt(rubric: Rubric, hits: Sequence[Hit]) -> Prompt:
+def _prompt(rubric: Rubric, passages: Sequence[Mapping[str, str]]) -> Prompt:
     language = "zh" if is_chinese(rubric.question) else "en"
     question = rubric.question
-    if hits:
-        texts = tuple(defused(f"{hit.title}\n{hit.text}".strip()) for hit in hits)
+    if passages:
+        texts = tuple(defused(one["text"]) for one in passages)
         word = delimiter(hashlib.sha256("\0".join((question, *texts)).encode()).digest(), texts)
-        passages = "\n\n".join(f"<passage-{word}>\n{text}\n</passage-{word}>" for text in texts)
-        question = _CONTEXT[language].format(passages=passages, question=question)
+        shown = "\n\n".join(f"<passage-{word}>\n{text}\n</passage-{word}>" for text in texts)
+        question = _CONTEXT[language].format(passages=shown, question=question)
     return Prompt(rubric.id, _SYSTEM[language], question, {}, ANSWER_TOKENS)
 
 

@@ -1,0 +1,1 @@
+"""Clinical cases from threads of medical forums: screened, verified against guidelines, and settled."""

@@ -1,0 +1,215 @@
+"""Step `screen`: threads of medical forums that are clinical cases, each as narrative, question and advice.
+
+LiveMedBench has one LLM extract the parts and another audit that they are in the thread. Here narrative and
+advice are quotations, so the audit is a comparison of strings, and only the question is the LLM's wording.
+
+Source: the screener and the controller of LiveMedBench; its prompts are not published, these are ours.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from pydantic import Field
+
+from mar_st.options import Argument
+from mar_st.text.texts import normalise
+from mar_st.text.values import writable
+from medteb_mteb.curation.cases.prompts import CASES, ask, prompt, version
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import Dropped
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.curation.synthetic.answers import strings_of, tidied
+from medteb_mteb.curation.synthetic.forms import LANGUAGES, written_in
+from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
+from medteb_mteb.curation.training.rows import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from medteb_mteb.curation.files.records import Text
+    from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.synthetic.forms import Language
+
+#: Pieces of advice of a case at most.
+MAX_ADVICE = 8
+#: Characters of a thread at most; a longer one is dropped, since a part of it is not the case.
+LONGEST = 20_000
+#: Reasons of the LLM why a thread is no case; any other is counted as `not-clinical`.
+REASONS = ("not-clinical", "advertisement", "no-narrative", "no-question", "no-advice")
+
+_PICTURE = re.compile(r"!\[|<img\b|\[(图片|图|image|photo)\]|\.(jpe?g|png|gif|webp)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class ScreenSettings(WriterSettings, PrivateSettings):
+    """Options of `medteb screen`."""
+
+    threads: Annotated[Path, Argument(), Input("texts")] = Field(
+        description="Threads: rows with _id, date, text and replies, a list of {text, verified}."
+    )
+    since: str = Field(
+        "2023-01-01", pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="Day or month of the oldest thread."
+    )
+
+
+class Extraction(NamedTuple):
+    """What an LLM has extracted from a thread, or the reason why it is no case."""
+
+    reason: str
+    narrative: Sequence[str] = ()
+    question: str = ""
+    advice: Sequence[str] = ()
+
+
+def screen(settings: ScreenSettings) -> Counts:
+    """Keep the threads of a forum that are clinical cases, as narrative, question and advice.
+
+    Rules drop threads without a date or a verified reply, old ones, pictures, and near-duplicates; then an
+    LLM extracts the parts. What it quotes and is not in the thread is left out. `cases.jsonl` has the cases,
+    `dropped.jsonl` the ids of the other threads with the reason.
+    """
+    rows = Rows()
+    threads = list(read_texts(settings.threads))
+    chosen = _chosen(threads, settings.since, rows)
+    settings.refuse_private(threads=chosen)
+    prompts = [_prompt(one) for one in chosen]
+    generation = ask(settings.llm, "screen", prompts, _read, settings.out)
+    if not generation.stopped:
+        for thread in chosen:
+            if thread.id in generation.failed:
+                rows.drop({"_id": thread.id}, f"failed-{generation.failed[thread.id]}")
+            else:
+                _take(thread, generation.answers[thread.id], rows)
+        rows.write(settings.out, CASES, "dropped")
+    suspects = sum(suspicious("\n".join(one.fields)) for one in chosen)
+    note = f"{suspects} threads look as if they wanted to instruct an LLM; each was alone in its prompt."
+    return Counts(
+        rows.number(CASES),
+        queries=sum(len(case["advice"]) for case in rows.files.get(CASES, ())),
+        details={"read": len(threads), **rows.details(), **generation.counts()},
+        notes=(note,) * bool(suspects),
+        stopped=generation.stopped,
+        provenance=settings.provenance(version("screen"), generation),
+    )
+
+
+def _chosen(threads: Iterable[Text], since: str, rows: Rows) -> list[Text]:
+    """Return the threads to send; count the others."""
+    usable = []
+    for thread in threads:
+        if problem := _problem(thread, since):
+            rows.drop({"_id": thread.id}, problem)
+        else:
+            usable.append(thread)
+    chosen = []
+    for outcome in NearDuplicates()(usable):
+        if isinstance(outcome, Dropped):
+            rows.drop({"_id": outcome.text.id}, outcome.reason, outcome.detail)
+        else:
+            chosen.append(outcome)
+    return chosen
+
+
+def _problem(thread: Text, since: str) -> str:
+    """Return the reason why a thread is dropped before an LLM sees it; empty if there is none."""
+    text = "\n".join([thread.full, *_verified(thread)])
+    characters = "".join(text.split())
+    rules = {
+        "no-date": not thread.date,
+        "too-old": thread.date < since[: len(thread.date)],
+        "no-verified-reply": not _verified(thread),
+        "picture": _PICTURE.search(text) is not None,
+        "few-words": 2 * sum(map(str.isalnum, characters)) <= len(characters),
+        "other-language": _language(thread) is None,
+        "too-long": len(text) > LONGEST,
+    }
+    return next((reason for reason, applies in rules.items() if applies), "")
+
+
+def _verified(thread: Text) -> list[str]:
+    return [reply["text"] for reply in thread.replies if reply["verified"]]
+
+
+def _language(thread: Text) -> Language | None:
+    return next((one for one in LANGUAGES if written_in(thread.full, one)), None)
+
+
+def _prompt(thread: Text) -> Prompt:
+    texts = {"post": thread.full, "replies": "\n\n".join(_verified(thread))}
+    language = _language(thread) or "en"
+    return prompt("screen", thread.id, language, texts, most=MAX_ADVICE, reasons=", ".join(REASONS))
+
+
+def _read(asked: Prompt, content: str) -> Extraction:
+    answer = json_object(content)
+    if reason := str(answer.get("reason") or ""):
+        return Extraction(reason if reason in REASONS else REASONS[0])
+    question = answer.get("question")
+    if not isinstance(question, str):
+        raise Rejected("not-strings")
+    narrative, advice = (strings_of(key)(asked, content) for key in ("narrative", "advice"))
+    return Extraction("", narrative, tidied(writable(question)), advice)
+
+
+def _take(thread: Text, found: Extraction, rows: Rows) -> None:
+    """Add the case of a thread to `rows`, with what is in the thread only."""
+    if found.reason:
+        rows.drop({"_id": thread.id}, found.reason)
+        return
+    case = {
+        "narrative": _quoted(found.narrative, [thread.full]),
+        "question": found.question if _numbers(found.question) <= _numbers(thread.full) else "",
+        "advice": _quoted(found.advice, _verified(thread)),
+    }
+    for key in ("narrative", "advice"):
+        rows.counts["not in the thread"] += len(set(getattr(found, key))) - len(case[key])
+    missing = next((key for key, part in case.items() if not part), "")
+    if missing:
+        rows.drop({"_id": thread.id}, f"{'unfounded' if getattr(found, missing) else 'no'}-{missing}")
+        return
+    case["advice"] = case["advice"][:MAX_ADVICE]
+    rows.add(CASES, {"_id": thread.id, "date": thread.date, "language": _language(thread), **case})
+
+
+def _quoted(items: Iterable[str], sources: Sequence[str]) -> list[str]:
+    """Return the items, each once, that are in one of the sources but for punctuation and blanks."""
+
+    def is_in(item: str, source: str) -> bool:
+        # Without its point, 2.5 is 25.
+        return normalise(item) in normalise(source) and _numbers(item) <= _numbers(source)
+
+    some = [item for item in dict.fromkeys(items) if normalise(item)]
+    return [item for item in some if any(is_in(item, source) for source in sources)]
+
+
+def _numbers(text: str) -> set[str]:
+    return set(_NUMBER.findall(unicodedata.normalize("NFKC", text)))
+
+
+def _estimate(settings: ScreenSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    """Estimate the requests from the mean length, as if no rule dropped a thread."""
+    threads = sizes["threads"]
+    texts = {"post": "字" * (threads.tokens // max(1, threads.rows) + 1), "replies": ""}
+    like = prompt("screen", "x", "zh", texts, most=MAX_ADVICE, reasons=", ".join(REASONS))
+    asked = settings.llm.estimate(threads.rows, threads.rows, like.tokens)
+    return replace(asked, queries=threads.rows * MAX_ADVICE)
+
+
+SCREEN = Step(
+    "screen",
+    ScreenSettings,
+    screen,
+    "cases",
+    estimate=_estimate,
+    result_file=f"{CASES}.jsonl",
+    asks=True,
+    version=version("screen"),
+)
