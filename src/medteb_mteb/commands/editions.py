@@ -23,6 +23,7 @@ from medteb_mteb.folders.layout import PINNED_SETTINGS
 
 if TYPE_CHECKING:
     from medteb_mteb.compare.editions import EditionDiff
+    from medteb_mteb.validate.contamination import Contamination
 
 
 def _as_json(edition: Edition) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def diff(settings: DiffSettings) -> EditionDiff:
     return compare_editions(first, second, settings.results)
 
 
-def _compared(found: EditionDiff) -> str:
+def _page(found: EditionDiff | Contamination) -> str:
     from medteb_mteb.report.page import to_markdown  # lazy: numpy
 
     return to_markdown(found.page()).rstrip()
@@ -131,13 +132,15 @@ def edition_app() -> Any:
     """Return the group of commands."""
     from medteb_mteb.curation.edition import append as slices  # lazy: numpy
     from medteb_mteb.curation.edition.extend import ExtendSettings, as_text, extend  # lazy: numpy
+    from medteb_mteb.validate.contamination import ContaminationSettings, contamination  # lazy: numpy
 
     app = application("edition", "Manage editions: the data that tasks are scored on.")
     command(app, "show", ShowSettings, show, show=_shown)
     command(app, "write", WriteSettings, write, show=_listed)
-    command(app, "diff", DiffSettings, diff, show=_compared)
+    command(app, "diff", DiffSettings, diff, show=_page)
     command(app, "extend", ExtendSettings, extend, show=as_text)
     command(app, "append", slices.AppendSettings, slices.append, show=slices.as_text)
     command(app, "commit", slices.CommitSettings, slices.commit, show=slices.as_text)
     command(app, "reveal", slices.RevealSettings, slices.reveal, show=slices.as_text)
+    command(app, "contamination", ContaminationSettings, contamination, show=_page)
     return app
