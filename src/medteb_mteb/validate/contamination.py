@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.content import TaskFolder
     from medteb_mteb.folders.live import Live
+    from medteb_mteb.report.intervals import Sample
 
     Array = NDArray[np.float64]
 
@@ -141,7 +142,7 @@ class Queries:
         if min(sizes) < FEWEST_QUERIES:
             return None
         matched = difficulty(self.measures[used])
-        samples = {
+        samples: dict[str, Sample] = {
             "before": MeanSample(values[first]),
             "after": MeanSample(values[~first]),
             "raw": GroupDifference(values, first, matched[:, :0]),
