@@ -262,6 +262,8 @@ class Contamination:
         title = f"{model}, trained on texts up to {cutoff}"
         effects = [one for one in self.effects if one.model == model]
         table = Table(_HEADER, tuple(map(_row, effects)))
+        if cutoff < self.queries.months[0]:
+            return Finding(title, "ok", "all slices are later than its cut-off", table=table)
         stated = next((one for one in effects if not one.placebo and not one.other), None)
         if stated is None:
             return Finding(title, "not known", self.notes[model], table=table)
