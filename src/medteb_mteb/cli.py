@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from mar_st.options import application, command, run
 from medteb_mteb.commands import compare as compared
-from medteb_mteb.commands import run as runs
 from medteb_mteb.commands import site as sites
 from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
+from medteb_mteb.curation.loop.releases import RollbackSettings, rollback
 from medteb_mteb.curation.step import add_step
+from medteb_mteb.run import run as runs
 from medteb_mteb.validate import ValidateSettings, as_text, validate
 
 USUAL, DATA, STEPS_OF_BUILD = "Usual", "Data of a test", "Steps of a build"
@@ -24,10 +25,12 @@ command(app, "compare", compared.CompareSettings, compared.compare, show=compare
 command(app, "site", sites.SiteSettings, sites.site, show=sites.as_text, group=USUAL)
 command(app, "submit", submission.SubmitSettings, submission.submit, show=submission.as_text, group=USUAL)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=USUAL)
+command(app, "rollback", RollbackSettings, rollback, group=USUAL)
 command(app, "validate", ValidateSettings, validate, show=as_text, group=DATA)
 app.add_typer(edition_app(), name="edition", rich_help_panel=DATA)
 for _step in build.STEPS.values():
-    add_step(app, _step, group=STEPS_OF_BUILD)
+    if _step.alone:
+        add_step(app, _step, group=STEPS_OF_BUILD)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from transformers import AutoConfig
 
 from mar_st.data.sequences import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
-from mar_st.files import one_line
+from mar_st.files import one_line, read_record
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.encoders import (
     check_source,
@@ -25,6 +25,7 @@ from mar_st.model.encoders import (
     write_encoder,
 )
 from mar_st.model.layers import keep_layers, set_dropout
+from mar_st.model.loading import has_routes
 from mar_st.model.mar import MAR, open_model
 from mar_st.model.native_gte import fetch
 from mar_st.model.reranker import load_cross_encoder
@@ -294,3 +295,36 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
         pooling=backbone.pooling,
         projection=backbone.projection if any(kind.endswith(".Dense") for kind in types) else None,
     )
+
+
+def write_sides(model: str | Path, out: str | Path) -> tuple[dict[Side, dict[str, Any]], dict[str, str]]:
+    """Write the encoders of a model as sources of a recipe's backbones, to train it further.
+
+    Args:
+        model: A saved MAR, whose encoders are written to folders of their own; or another model, which is
+            the source of either side.
+        out: Folder for the encoders of a MAR.
+
+    Returns:
+        `source` and, for an encoder that ends in a linear layer, `projection` by side; and the model's
+        prompts.
+
+    Raises:
+        MarError: There is no such model.
+    """
+    folder = fetch(model)
+    saved = read_record(folder / "config_sentence_transformers.json") or {}
+    prompts = {name: text for name, text in (saved.get("prompts") or {}).items() if text}
+    roles: tuple[Side, Side] = ("query", "document")
+    if not has_routes(str(folder)):
+        return {role: {"source": str(folder)} for role in roles}, prompts
+    mar = MAR.from_pretrained(folder)
+    sides: dict[Side, dict[str, Any]] = {}
+    for role in roles:
+        encoder: Any = mar.encoder(role)
+        place = Path(out, role)
+        encoder.save_pretrained(str(place), create_model_card=False)
+        sides[role] = {"source": str(place)}
+        if isinstance(encoder[-2], Dense):
+            sides[role]["projection"] = encoder[-2].out_features
+    return sides, prompts

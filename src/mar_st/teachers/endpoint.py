@@ -130,7 +130,8 @@ class EndpointTeacher:
             api_key=key or "none",
             max_retries=RETRIES,
             timeout=120.0,
-            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # the texts go to no other host
+            # The texts go to no other host, nor those for this machine to a proxy.
+            http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=not self.local),
         )
         if not official:  # the client reads these from the environment by itself
             client.organization = client.project = None

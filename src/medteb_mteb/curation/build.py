@@ -8,6 +8,7 @@ settings or inputs have changed is run again; paid answers are in journals and n
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, locked, regular, write_json
-from mar_st.options import Argument, FromFile, Settings, read_yaml, validated
+from mar_st.options import Argument, FromFile, Settings, Switch, read_yaml, validated
 from medteb_mteb.curation.anonymize.step import ANONYMIZE
 from medteb_mteb.curation.cases.screen import SCREEN
 from medteb_mteb.curation.cases.settle import SETTLE
@@ -30,7 +31,12 @@ from medteb_mteb.curation.forecast import forecast
 from medteb_mteb.curation.judge.step import JUDGE
 from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
-from medteb_mteb.curation.lineage import HUB, lineage
+from medteb_mteb.curation.lineage import HUB, STEP_FILE, lineage
+from medteb_mteb.curation.loop.append import APPEND
+from medteb_mteb.curation.loop.gate import GATE
+from medteb_mteb.curation.loop.release import RELEASE
+from medteb_mteb.curation.loop.start import START
+from medteb_mteb.curation.loop.train import TRAIN
 from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.rubrics.answer import ANSWER
 from medteb_mteb.curation.rubrics.criteria import RUBRICS
@@ -75,18 +81,29 @@ STEPS: dict[str, Step[Any]] = {
         ANSWER,
         GRADE,
         GRADERS,
+        START,
+        APPEND,
+        TRAIN,
+        GATE,
+        RELEASE,
     )
 }
 
 #: Folder of a build with the editions and training sets of all its steps.
 DATA_FOLDER = "data"
 LEAKAGE_FILE = "leakage.json"
+#: A value of the command line in a string of the file, as `{month}`; the value becomes part of paths.
+_SLOT = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class BuildSettings(Settings):
     """Options of a build."""
 
     file: Annotated[Path, Argument("FILE.yaml")] = Field(description="File of the build: its steps in order.")
+    values: Annotated[dict[str, str], Switch("--set")] = Field(
+        default_factory=dict, description="NAME=VALUE that replaces {NAME} in the file; may be repeated."
+    )
     until: str | None = Field(None, description="Name of the last step to run; default: all steps.")
     dry_run: bool = Field(False, description="Print the steps, requests and cost, and do nothing.")
 
@@ -99,7 +116,7 @@ class Planned:
         name: Name of the step and its folder.
         step: The step.
         settings: Its settings, with paths in place of names of earlier steps.
-        sources: Earlier steps that it reads, by field; `None` for a path.
+        sources: Earlier steps that its inputs and models come from, by field; `None` for a path or name.
     """
 
     name: str
@@ -127,21 +144,23 @@ class Build:
         return self.steps if name is None else self.steps[: names.index(name) + 1]
 
 
-def load_build(file: str | Path) -> Build:
+def load_build(file: str | Path, values: Mapping[str, str] | None = None) -> Build:
     """Read the file of a build.
 
     `steps` lists the steps, each with its kind under `step`, optionally a `name`, and the options of its
     settings. An input is the name of an earlier step, also with a path inside its folder, or a path relative
-    to the file. Any other key of the file is the default of all steps that have an option of this name.
+    to the file. So is a model, which may also be a name. Any other key of the file is the default of all
+    steps that have an option of this name.
 
     Args:
         file: The YAML file.
+        values: Texts that replace `{name}` in strings of the file, by name.
 
     Raises:
         MarError: The file or an input is missing, or the content is invalid.
     """
     path = Path(file).resolve()
-    content = read_yaml(path)
+    content = _filled(read_yaml(path), dict(values or {}), path)
     if not isinstance(content, dict) or not isinstance(content.get("steps"), list):
         raise MarError(f"{path} must be a mapping with 'steps', a list.")
     built = Build(path.parent / Path(content.pop("out", "build")).expanduser())
@@ -160,6 +179,35 @@ def load_build(file: str | Path) -> Build:
     if unknown := sorted(content.keys() - used):
         raise MarError(f"{path}: no step has the option {unknown[0]!r}.")
     return built
+
+
+def _filled(content: Any, values: Mapping[str, str], file: Path) -> Any:
+    """Put values into the strings of a file.
+
+    Raises:
+        MarError: A value is not a plain name, or a name is missing or in no string.
+    """
+    if wrong := next((name for name, value in values.items() if not _VALUE.fullmatch(value)), None):
+        raise MarError(f"--set {wrong}={values[wrong]}: a value has letters, digits, '.', '-' and '_'.")
+    used: set[str] = set()
+
+    def put(found: re.Match[str]) -> str:
+        used.add(found[1])
+        return values.get(found[1], found[0])
+
+    def fill(one: Any) -> Any:
+        if isinstance(one, dict):
+            return {key: fill(value) for key, value in one.items()}
+        if isinstance(one, list):
+            return [fill(value) for value in one]
+        return _SLOT.sub(put, one) if isinstance(one, str) else one
+
+    filled = fill(content)
+    if missing := sorted(used - values.keys()):
+        raise MarError(f"{file} has {{{missing[0]}}}; give --set {missing[0]}=VALUE.")
+    if unknown := sorted(values.keys() - used):
+        raise MarError(f"--set {unknown[0]}: no string of {file} has {{{unknown[0]}}}.")
+    return filled
 
 
 def _planned(
@@ -183,8 +231,7 @@ def _planned(
     sources: dict[str, list[Planned | None]] = {}
     for key, mark in step.inputs.items():
         names = values.get(key)
-        given = names if isinstance(names, list) else [] if names is None else [names]
-        found = [_source(str(one), mark, built, file.parent, f"{where}, {key}") for one in given]
+        found = [_source(str(one), mark, built, file.parent, f"{where}, {key}") for one in _listed(names)]
         found += [(earlier, str(_output(built, earlier))) for earlier in _earlier(built, mark, found)]
         sources[key] = [planned for planned, _ in found]
         if found:
@@ -196,8 +243,9 @@ def _planned(
     for key in marked(step.settings, Model):
         names = values.get(key)
         if names is not None:
-            one = _model(names, file.parent) if isinstance(names, str) else None
-            values[key] = one or [_model(str(name), file.parent) for name in names]
+            models = [_model(str(name), built, file.parent) for name in _listed(names)]
+            sources[key] = [planned for planned, _ in models]
+            values[key] = [model for _, model in models] if isinstance(names, list) else models[0][1]
     for key, one in step.settings.model_fields.items():
         if key not in step.inputs and _is_path(one.annotation) and isinstance(values.get(key), str):
             values[key] = file.parent / Path(values[key]).expanduser()
@@ -238,10 +286,18 @@ def _earlier(built: Build, mark: Input, found: list[tuple[Planned | None, str]])
             yield planned
 
 
-def _model(name: str, base: Path) -> str:
-    """Return the name of a model, or the path of a model or run beside the file."""
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [] if given is None else [given]
+
+
+def _model(name: str, built: Build, base: Path) -> tuple[Planned | None, str]:
+    """Return the earlier step that makes a model, if one does, and the model's path or name."""
+    first, _, inside = name.partition("/")
+    for earlier in built.steps:
+        if earlier.name == first and (inside or earlier.step.writes == "model"):
+            return earlier, str(built.root / name if inside else _output(built, earlier))
     path = base / Path(name).expanduser()
-    return str(path) if name and os.path.lexists(path) else name
+    return None, str(path) if name and os.path.lexists(path) else name
 
 
 def _is_path(annotation: Any) -> bool:
@@ -258,7 +314,7 @@ def build(settings: BuildSettings) -> dict[str, Any]:
     The exit code is 1 if a step stopped, for instance at a budget, or if the training data contain queries of
     the tests.
     """
-    planned = load_build(settings.file)
+    planned = load_build(settings.file, settings.values)
     wanted = planned.until(settings.until)
     if settings.dry_run:
         steps = forecast(wanted)
@@ -297,7 +353,8 @@ def _check(steps: list[Planned]) -> None:
     """
     for planned in steps:
         try:
-            planned.settings.check()
+            if not _lacks_model(planned):
+                planned.settings.check()
         except MarError as error:
             raise MarError(f"Step {planned.name!r}: {error}") from error
         if not planned.step.asks or getattr(planned.settings, "already_anonymous", False):
@@ -308,6 +365,15 @@ def _check(steps: list[Planned]) -> None:
                     f"Step {planned.name!r} sends its {key} to an LLM, and no 'anonymize' step comes before "
                     "it. Add one, or set 'already_anonymous: true' if the texts hold no personal data."
                 )
+
+
+def _lacks_model(planned: Planned) -> bool:
+    """Return True if an earlier step has yet to make a model; the step is checked when it runs."""
+    return any(
+        one is not None and not (one.settings.out / STEP_FILE).is_file()
+        for key in marked(type(planned.settings), Model)
+        for one in planned.sources.get(key, ())
+    )
 
 
 def _anonymised(planned: Planned, key: str) -> bool:
@@ -401,7 +467,7 @@ def as_text(report: Mapping[str, Any]) -> str:
         return "\n".join(lines)
     lines.append(f"in {report['out']}")
     if report["stopped"]:
-        lines.append(f"{report['stopped']}. Run the same command again to continue.")
+        lines.append(f"{report['stopped']}. The same command continues with this step.")
     leaks = (report["leakage"] or {"leaks": 0})["leaks"]
     if leaks:
         lines.append(

@@ -99,6 +99,10 @@ def open_retriever(name: str, settings: RetrieverSettings) -> Retriever:
     if name == "bm25" or name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")
     retriever = Dense.open(model_source(name), store_root(settings.out), batch_size=settings.batch_size)
+    folder = Path(name).resolve()
+    # Of a folder only its name, since an edition says what its pools come from.
+    if folder.is_dir():
+        name = folder.parent.name if folder.name == "model" else folder.name
     retriever.name = name
     return retriever
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Kinds of data that steps read and write.
 Kind: TypeAlias = Literal[
     "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file",
-    "cases", "rubrics", "answers", "verdicts", "agreement",
+    "cases", "rubrics", "answers", "verdicts", "agreement", "model",
 ]  # fmt: skip
 #: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
 #: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one.
@@ -78,7 +78,11 @@ def Runtime() -> Any:  # noqa: N802 - a mark, like the others
 
 
 class Model:
-    """Marks a field of one model or several: a folder, a file of a run, or a name, which is kept as it is."""
+    """Marks a field of one model or several: a folder, a file of a run, or a name, which is kept as it is.
+
+    In the file of a build, the field may also name an earlier step that writes a model, or a path inside the
+    folder of an earlier step.
+    """
 
 
 def _some(test: float) -> float:
@@ -168,6 +172,7 @@ class Step(Generic[S]):
         trains: True if the output is, or holds, training data.
         anonymises: True if the texts may be sent to an LLM whatever the input is.
         asks: True if it sends texts of its inputs to an LLM.
+        alone: False if it is of use in a build only, so that it has no command.
         version: Part of the fingerprint, such as the version of a prompt.
     """
 
@@ -180,6 +185,7 @@ class Step(Generic[S]):
     trains: bool = False
     anonymises: bool = False
     asks: bool = False
+    alone: bool = True
     version: str = ""
 
     @property

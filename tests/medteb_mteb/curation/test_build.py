@@ -144,6 +144,34 @@ def test_a_changed_step_and_those_after_it_run_again_without_paying_twice(write,
         run(write())
 
 
+def test_values_of_the_command_line_fill_the_file(write, tmp_path):
+    path = write(out="months/{month}")
+    assert load_build(path, {"month": "2026-11"}).root == tmp_path / "months" / "2026-11"
+    for values, problem in (
+        ({}, "give --set month=VALUE"),
+        ({"month": "2026-11", "moth": "x"}, "no string of .* has {moth}"),
+        ({"month": "../2026"}, "a value has letters"),
+        ({"month": ""}, "a value has letters"),
+    ):
+        with pytest.raises(MarError, match=problem):
+            load_build(path, values)
+
+
+def test_a_model_may_be_that_of_an_earlier_step(write, tmp_path):
+    begin = {"step": "start", "documents": "anonymous", "month": "2026-10", "first": "mar-mini"}
+    begin |= {name: name for name in ("months", "live", "releases")}
+    steps = [*STEPS[:2], begin, {"step": "dedup", "name": "documents", "in": "start"}]
+    pooled = {**STEPS[3], "retrievers": ["bm25", "start/model"]}
+    rest = [pooled, *STEPS[4:]]
+    built = load_build(write([*steps, *rest]))
+    assert built.steps[4].settings.retrievers == ("bm25", str(tmp_path / "build" / "start" / "model"))
+    # The model is not there yet, so it is not looked for before the step runs.
+    report = run(write([*steps, *rest]), until="documents")
+    assert [one["rows"] for one in report["steps"]] == [36, 49, 49, 45]
+    with pytest.raises(MarError, match="'pool'"):
+        run(write([*STEPS[:3], {**pooled, "retrievers": ["./nowhere/model"]}, *STEPS[4:]]))
+
+
 def test_until_runs_only_the_steps_up_to_one(write, tmp_path):
     path = write()
     assert [one["name"] for one in run(path, until="documents")["steps"]] == [
@@ -184,7 +212,7 @@ def test_a_build_that_stops_at_a_budget_continues_later(write, tmp_path, server)
     report = run(path)
     assert report["failed"]
     assert "step 'judge' stopped" in report["stopped"].lower()
-    assert "Run the same command again" in as_text(report)
+    assert "The same command continues" in as_text(report)
     report = run(write(judges=[{**judge, "budget": 100.0}]))
     assert (report["stopped"], kept(report)[:4]) == ("", [True] * 4)
 

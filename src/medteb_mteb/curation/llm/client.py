@@ -134,8 +134,11 @@ class Client:
         self._openai = openai
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they log requests
             logging.getLogger(name).setLevel(logging.WARNING)
-        # Texts go to no other host. A reply is limited before it is read, and may not be compressed.
-        http = openai.DefaultHttpxClient(follow_redirects=False, event_hooks={"response": [self._limit]})
+        # Texts go to no other host, nor those for this machine to a proxy. A reply is limited before it is
+        # read, and may not be compressed.
+        http = openai.DefaultHttpxClient(
+            follow_redirects=False, trust_env=not llm.local, event_hooks={"response": [self._limit]}
+        )
         self._client = openai.OpenAI(
             base_url=llm.base_url,
             api_key=self._key,

@@ -88,6 +88,11 @@ class LLM(Settings):
             raise ValueError("a budget needs price_in or price_out; give the prices of its endpoint")
         return self
 
+    @property
+    def local(self) -> bool:
+        """Return True if the endpoint is on this machine."""
+        return urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
     def key(self) -> str:
         """Return the API key for the endpoint.
 
@@ -96,7 +101,7 @@ class LLM(Settings):
                 the endpoint is not on this machine.
         """
         if self.api_key_env is None:
-            if urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1"):
+            if self.local:
                 return "none"
             raise MarError(
                 f"{self.name}: expected api_key_env, the environment variable that holds the key for "

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Settings, Switch, shown
-from medteb_mteb.commands.runner import Runner
 from medteb_mteb.folders.content import TaskFolder, read_folder
 from medteb_mteb.folders.layout import is_nano
 from medteb_mteb.folders.live import Month, data_folders
+from medteb_mteb.run.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

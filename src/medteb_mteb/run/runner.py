@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    from medteb_mteb.commands.run import RunOutcome, RunSettings
     from medteb_mteb.report.table import ScoreEntry
+    from medteb_mteb.run.run import RunOutcome, RunSettings
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""The steps of a loop: from the texts of a month to a retriever that serves them."""

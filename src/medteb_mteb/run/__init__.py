@@ -1,0 +1,1 @@
+"""`medteb run`: models evaluated on tasks with mteb, and the table of scores."""

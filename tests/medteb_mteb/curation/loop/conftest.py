@@ -1,0 +1,57 @@
+"""A small loop: folders of months, and slices made of rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.medteb_mteb.curation.diseases import DISEASES
+
+from medteb_mteb.curation.edition.append import AppendSettings, append
+from medteb_mteb.curation.step import perform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKED = ("不能吃什么", "怎么治疗", "会传染吗")
+ANSWERS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按时用药为主。", "一般不会传染给家人。")
+
+
+def write_rows(path: Path, texts: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = ({"_id": key, "text": text} for key, text in texts.items())
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def texts_of(diseases, ends, letter):
+    return {f"{letter}{d}{i}": d + end for d in diseases for i, end in enumerate(ends)}
+
+
+def write_month(new: Path, month: str, diseases) -> None:
+    write_rows(new / month / "queries.jsonl", texts_of(diseases, ASKED, "q"))
+    write_rows(new / month / "documents.jsonl", texts_of(diseases, ANSWERS, "d"))
+
+
+def add_slice(root: Path, month: str, diseases=DISEASES) -> None:
+    """Append a slice in which each question has one answer."""
+    data = root / f"data-{month}"
+    queries = texts_of(diseases, ASKED, "q")
+    write_rows(data / "queries.jsonl", {f"{month}-{key}": text for key, text in queries.items()})
+    write_rows(data / "corpus.jsonl", texts_of(DISEASES, ANSWERS, "d"))
+    lines = [f"{month}-{key}\td{key[1:]}\t1" for key in queries]
+    (data / "qrels").mkdir()
+    (data / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    append(AppendSettings(live=root / "live", data=data, slice=month, licence="mit"))
+
+
+@pytest.fixture
+def run_in(tmp_path):
+    """Runs a step: `run_in(STEP, "out", option=...) -> counts`."""
+
+    def run(step, out, **options):
+        record, _ = perform(step, step.settings(out=tmp_path / out, **options))
+        return record["counts"]
+
+    return run
