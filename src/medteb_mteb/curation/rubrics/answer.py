@@ -109,7 +109,8 @@ def _prompt(rubric: Rubric, passages: Sequence[Mapping[str, str]]) -> Prompt:
         word = delimiter(hashlib.sha256("\0".join((question, *texts)).encode()).digest(), texts)
         shown = "\n\n".join(f"<passage-{word}>\n{text}\n</passage-{word}>" for text in texts)
         question = _CONTEXT[language].format(passages=shown, question=question)
-    return Prompt(rubric.id, _SYSTEM[language], question, {}, ANSWER_TOKENS)
+    shown_texts = (rubric.question, *(one["text"] for one in passages))
+    return Prompt(rubric.id, _SYSTEM[language], question, {}, ANSWER_TOKENS, texts=shown_texts)
 
 
 def _read(prompt: Prompt, content: str) -> str:

@@ -111,7 +111,7 @@ def _prompt(
     identity = hashlib.sha256("\0".join((question, advice, *map(str, parts.values()))).encode()).digest()
     word = delimiter(identity, (question, advice))
     user = templates[language].format(question=question, advice=advice, word=word, **parts)
-    return Prompt(case.id, _SYSTEM[language], user, schema, tokens)
+    return Prompt(case.id, _SYSTEM[language], user, schema, tokens, texts=(case.question, case.advice))
 
 
 def _rubrics_prompt(case: Case, most: int) -> Prompt:

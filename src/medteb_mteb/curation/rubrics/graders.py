@@ -257,7 +257,8 @@ def grade_prompt(item: Item) -> Prompt:
     user = _PROMPT[language].format(question=question, answer=answer, criteria=criteria, word=word)
     verdict = {"criterion": {"type": "integer"}, "quote": {"type": "string"}, "met": {"type": "boolean"}}
     schema = object_schema({"verdicts": {"type": "array", "items": object_schema(verdict)}})
-    return Prompt(item.key, _SYSTEM[language], user, schema, 20 + VERDICT_TOKENS * len(item.criteria))
+    tokens, texts = 20 + VERDICT_TOKENS * len(item.criteria), (item.question, item.answer)
+    return Prompt(item.key, _SYSTEM[language], user, schema, tokens, texts=texts)
 
 
 def _read(criteria: Mapping[str, Sequence[str]], prompt: Prompt, content: str) -> dict[int, Verdict]:
