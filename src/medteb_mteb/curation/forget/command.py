@@ -283,9 +283,9 @@ def _follow(plan: Plan) -> None:
             set_corpus(Path(name), _scan(scan_corpus, corpus))
         except MarError:  # all documents are gone
             continue
-    for name in plan.steps:
-        if not unchanged(Path(name)):
-            accept(Path(name))
+    for _ in plan.steps:  # a step may come after one whose model it uses
+        for folder in (folder for name in plan.steps if not unchanged(folder := Path(name))):
+            accept(folder)
 
 
 def _next_edition(edition: Edition, before: Mapping[str, Any]) -> Edition:
