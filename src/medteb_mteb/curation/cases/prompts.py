@@ -50,7 +50,14 @@ def version(name: str) -> str:
     return version_of(*(part for one in LANGUAGES for part in (_SYSTEM[one], _TEMPLATES[name, one])))
 
 
-def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **fields: Any) -> Prompt:
+def prompt(
+    name: str,
+    key: str,
+    language: Language,
+    texts: Mapping[str, str],
+    about: tuple[str, ...] = (),
+    **fields: Any,
+) -> Prompt:
     """Return a prompt.
 
     Args:
@@ -58,6 +65,7 @@ def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **
         key: Key of the prompt.
         language: Language of the prompt.
         texts: Texts by field; they are shown between delimiters that they cannot contain.
+        about: Further texts of persons that are parts of these.
         **fields: Other fields of the template.
     """
     _, schema, tokens = _PROMPTS[name]
@@ -67,7 +75,7 @@ def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **
     user = _TEMPLATES[name, language].format(word=word, **shown, **fields)
     if name == "screen":  # the answer quotes at most everything
         tokens += sum(map(tokens_of, shown.values()))
-    return Prompt(key, _SYSTEM[language], user, schema, tokens, texts=tuple(texts.values()))
+    return Prompt(key, _SYSTEM[language], user, schema, tokens, texts=(*texts.values(), *about))
 
 
 def ask(
