@@ -30,8 +30,8 @@ OWN_IDS = ("_id", "id", "docid")
 _PIECE, _RELATED = 4, 0.2
 #: Share of the passages of a text from which a text of another id is reported as similar.
 _SIMILAR = 0.3
-#: First characters of names of lists that belong together, such as `negatives` and `negative-ids`.
-_STEM = 3
+#: In the place of a removed element.
+_GONE = object()
 
 Row = dict[str, Any]
 
@@ -78,9 +78,9 @@ class Texts:
     def cut(self, row: Row, *, root: bool = False, inner: bool = False) -> Row | None:
         """Return a row without what is to be forgotten; None if nothing of the row is left.
 
-        An id or a text takes the row with it, and in a list only its element, with those at the same places
-        of the lists that belong to it. A row that has an id of its own is another's text: it is only searched
-        for ids.
+        An id or a text takes the row with it, and in a list only its element. Lists of the same length in a
+        row are taken for one table, so they lose the same places. A row that has an id of its own is the text
+        of another: it is only searched for ids.
 
         Args:
             row: The row.
@@ -90,14 +90,12 @@ class Texts:
         by_text = root or not any(key in row for key in OWN_IDS)
         unnamed = not (root or inner or any(map(_is_id, row)))
         kept: Row = {}
-        gone: dict[str, set[int]] = {}
         for key, value in row.items():
             if root and key in self.ids and not isinstance(value, str):
                 continue
-            new = value
+            new, lost = value, False
             if isinstance(value, list):
-                new, gone[key] = self._of_list(key, value, by_text=by_text)
-                lost = bool(value) and not new
+                new = [self._element(key, one, by_text=by_text) for one in value]
             elif isinstance(value, dict):
                 new = self.cut(value, root=root, inner=True)
                 lost = new is None
@@ -106,69 +104,48 @@ class Texts:
                 lost = self._wanted(value, by_text=by_text, by_id=by_id)
             if lost and not root:
                 return None
-            if not lost or isinstance(value, list):
+            if not lost:
                 kept[key] = new
-        return _aligned(row, kept, gone) if any(gone.values()) else kept
+        places: dict[int, set[int]] = {}
+        for value in filter(lambda one: isinstance(one, list), kept.values()):
+            gone = {place for place, one in enumerate(value) if one is _GONE}
+            places.setdefault(len(value), set()).update(gone)
+        if not any(places.values()):
+            return kept
+        left = _without(kept, places)
+        emptied = any(kept[key] and value == [] for key, value in left.items())
+        return None if emptied and not root else left
 
     def _wanted(self, value: Any, *, by_text: bool, by_id: bool) -> bool:
         if by_id and value is not None and as_id(value) in self.ids:
             return True
         return by_text and isinstance(value, str) and self.holds(value)
 
-    def _of_list(self, key: str, value: list[Any], *, by_text: bool) -> tuple[list[Any], set[int]]:
-        """Return the elements of a list that are kept, and the places of the others."""
-        kept, gone = [], set()
-        for place, one in enumerate(value):
-            if isinstance(one, dict):
-                new = self.cut(one, inner=True)
-                lost = new is None
-            else:
-                by_id = isinstance(one, str) or _is_id(key)
-                new, lost = one, self._wanted(one, by_text=by_text, by_id=by_id)
-            if lost:
-                gone.add(place)
-            else:
-                kept.append(new)
-        return kept, gone
+    def _element(self, key: str, one: Any, *, by_text: bool) -> Any:
+        """Return an element of a list without what is to be forgotten, or `_GONE`."""
+        if isinstance(one, dict):
+            new = self.cut(one, inner=True)
+            return _GONE if new is None else new
+        by_id = isinstance(one, str) or _is_id(key)
+        return _GONE if self._wanted(one, by_text=by_text, by_id=by_id) else one
 
 
 def _is_id(key: str) -> bool:
     return key.lower().endswith(("id", "ids"))
 
 
-def _aligned(row: Row, kept: Row, gone: Mapping[str, set[int]]) -> Row:
-    """Remove the same places from lists that belong to one that has lost some.
-
-    A list belongs to one of the same length whose name starts alike; a list of numbers also if no other name
-    starts like its own.
-    """
-    stems = {key: {other for other in gone if other[:_STEM] == key[:_STEM]} for key in gone}
-    for key, places in gone.items():
-        if not places:
-            continue
-        size = len(row[key])
-
-        def follows(name: str, value: list[Any], key: str = key, size: int = size) -> bool:
-            alike = name[:_STEM] == key[:_STEM]
-            numbers = all(one is None or isinstance(one, int | float) for one in value)
-            return len(value) == size and (alike or (numbers and len(stems.get(name, ())) < 2))
-
-        def without(content: Row, places: set[int] = places, follows: Any = follows) -> Row:
-            return {
-                name: [one for place, one in enumerate(value) if place not in places]
-                if isinstance(value, list) and follows(name, value)
-                else without(value)
-                if isinstance(value, dict)
-                else value
-                for name, value in content.items()
-            }
-
-        others = {
-            name: value for name, value in row.items() if isinstance(value, dict | list) and name != key
-        }
-        changed = without(others)
-        kept |= {name: value for name, value in changed.items() if value != others[name]}
-    return kept
+def _without(content: Row, places: Mapping[int, set[int]]) -> Row:
+    """Return a row whose lists, also those of objects in it, lack the places that go by their length."""
+    left: Row = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            left[key] = _without(value, places)
+        elif isinstance(value, list):
+            gone = places.get(len(value), set())
+            left[key] = [one for place, one in enumerate(value) if place not in gone]
+        else:
+            left[key] = value
+    return left
 
 
 def automaton(needles: Iterable[str]) -> Any:

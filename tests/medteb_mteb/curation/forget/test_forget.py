@@ -265,7 +265,7 @@ def test_lists_lose_what_belongs_together():
         "query-id": "q1",
         "negative-ids": ["d1", "d2"],
         "negatives": ["a", "b"],
-        "positives": ["c", "d"],
+        "positives": ["c"],
         "scores": [0.1, 0.2],
         "ranks": {"bm25": [1, None]},
     }
@@ -273,7 +273,7 @@ def test_lists_lose_what_belongs_together():
         "query-id": "q1",
         "negative-ids": ["d1"],
         "negatives": ["a"],
-        "positives": ["c", "d"],
+        "positives": ["c"],
         "scores": [0.1],
         "ranks": {"bm25": [1]},
     }
