@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.lineage import lineage
-from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
+from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.settings import ask_llm
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.step import tokens_of
-from medteb_mteb.curation.synthetic.forms import LANGUAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.generate import Generation
     from medteb_mteb.curation.synthetic.forms import Language
@@ -30,34 +29,24 @@ _TEXTS = {"type": "array", "items": _TEXT}
 _REQUIRED = {"type": "array", "items": object_schema({"item": _TEXT, "narrative": _NUMBER})}
 _VERDICT = object_schema({"verdict": _TEXT, "passage": _NUMBER})
 _EXTRACTION = object_schema({"reason": _TEXT, "narrative": _TEXTS, "question": _TEXT, "advice": _TEXTS})
-#: Files, schema of the answer, and its estimated tokens without quotations, by prompt.
-_PROMPTS: dict[str, tuple[tuple[str, ...], dict[str, Any], int]] = {
-    "screen": (("screen",), _EXTRACTION, 100),
-    "assess": (("assess",), object_schema({"category": _TEXT, "required": _REQUIRED}), 300),
-    "claim": (("claim", "evidence"), _VERDICT, 30),
-    "refute": (("refute", "evidence"), _VERDICT, 30),
-}
-_SYSTEM = {one: prompt_text(__file__, f"system-{one}").strip() for one in LANGUAGES}
-_TEMPLATES = {
-    (name, one): "".join(prompt_text(__file__, f"{file}-{one}") for file in files)
-    for name, (files, *_) in _PROMPTS.items()
-    for one in LANGUAGES
+#: Template and estimated tokens of the answer without quotations, by prompt.
+_PROMPTS = {
+    "screen": (template(__file__, "screen", schema=_EXTRACTION), 100),
+    "assess": (
+        template(__file__, "assess", schema=object_schema({"category": _TEXT, "required": _REQUIRED})),
+        300,
+    ),
+    "claim": (template(__file__, "claim", "evidence", schema=_VERDICT), 30),
+    "refute": (template(__file__, "refute", "evidence", schema=_VERDICT), 30),
 }
 
 
 def version(name: str) -> str:
     """Return the digest (16 hex digits) of a prompt in all languages, without its texts."""
-    return version_of(*(part for one in LANGUAGES for part in (_SYSTEM[one], _TEMPLATES[name, one])))
+    return _PROMPTS[name][0].version
 
 
-def prompt(
-    name: str,
-    key: str,
-    language: Language,
-    texts: Mapping[str, str],
-    about: tuple[str, ...] = (),
-    **fields: Any,
-) -> Prompt:
+def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **fields: Any) -> Prompt:
     """Return a prompt.
 
     Args:
@@ -65,17 +54,12 @@ def prompt(
         key: Key of the prompt.
         language: Language of the prompt.
         texts: Texts by field; they are shown between delimiters that they cannot contain.
-        about: Further texts of persons that are parts of these.
         **fields: Other fields of the template.
     """
-    _, schema, tokens = _PROMPTS[name]
-    shown = {field: defused(text) for field, text in texts.items()}
-    identity = hashlib.sha256("\0".join((name, *shown.values())).encode()).digest()
-    word = delimiter(identity, tuple(shown.values()))
-    user = _TEMPLATES[name, language].format(word=word, **shown, **fields)
+    made, tokens = _PROMPTS[name]
     if name == "screen":  # the answer quotes at most everything
-        tokens += sum(map(tokens_of, shown.values()))
-    return Prompt(key, _SYSTEM[language], user, schema, tokens, texts=(*texts.values(), *about))
+        tokens += sum(map(tokens_of, texts.values()))
+    return made.prompt(key, language, texts, tokens, **fields)
 
 
 def ask(

@@ -7,7 +7,6 @@ decided from an answer alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,18 +17,20 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.options import Argument
 from mar_st.text.values import TsvCell, as_number, writable
-from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
+from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object, objects_in
-from medteb_mteb.curation.rubrics.files import Case, Criterion, Rubric, is_chinese, read_cases
+from medteb_mteb.curation.rubrics.files import Case, Criterion, Rubric, language_of, read_cases
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
 from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 from medteb_mteb.curation.training.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.llm.client import Prompt
 
 #: The axes of LiveMedBench, as in tags.
 AXES = ("accuracy", "completeness", "communication_quality", "context_awareness", "safety")
@@ -40,11 +41,15 @@ OVERLAP = 0.6
 #: Assumed characters of a case, and tokens of a criterion in an answer.
 CASE_LENGTH, CRITERION_TOKENS = 1500, 70
 
-_LANGUAGES = ("zh", "en")
-_SYSTEM = {one: prompt_text(__file__, f"rubrics-system-{one}").strip() for one in _LANGUAGES}
-_RUBRICS = {one: prompt_text(__file__, f"rubrics-{one}") for one in _LANGUAGES}
-_DECIDABLE = {one: prompt_text(__file__, f"decidable-{one}") for one in _LANGUAGES}
-_VERSION = version_of(*_SYSTEM.values(), *_RUBRICS.values(), *_DECIDABLE.values())
+_CRITERION = {
+    "criterion": {"type": "string"},
+    "axis": {"type": "string", "enum": list(AXES)},
+    "points": {"type": "integer"},
+}
+_CRITERIA = {"criteria": {"type": "array", "items": object_schema(_CRITERION)}}
+_NUMBERS = {"undecidable": {"type": "array", "items": {"type": "integer"}}}
+_WRITE = template(__file__, "rubrics", schema=object_schema(_CRITERIA))
+_CHECK = template(__file__, "decidable", schema=object_schema(_NUMBERS))
 
 
 class RubricsSettings(WriterSettings, PrivateSettings):
@@ -67,10 +72,10 @@ def rubrics(settings: RubricsSettings) -> Counts:
         raise MarError(f"No case of {settings.cases} has the advice or answer of a physician.")
     settings.refuse_raw(settings.cases)
     prompts = [_rubrics_prompt(case, settings.most) for case in cases]
-    written = settings.ask(prompts, _VERSION, partial(_read_criteria, settings.most), "rubrics")
+    written = settings.ask(prompts, _WRITE.version, partial(_read_criteria, settings.most), "rubrics")
     kept = {name: [one for one, reason in some if not reason] for name, some in written.answers.items()}
     checks = [_decidable_prompt(case, kept[case.id]) for case in cases if kept.get(case.id)]
-    checked = settings.ask([] if written.stopped else checks, _VERSION, _read_undecidable, "decidable")
+    checked = settings.ask([] if written.stopped else checks, _CHECK.version, _read_undecidable, "decidable")
     details: dict[str, Any] = {"cases": len(cases)}
     paid = {"written": written.counts(), "checked": checked.counts()}
     if stopped := written.stopped or checked.stopped:
@@ -98,30 +103,13 @@ def rubrics(settings: RubricsSettings) -> Counts:
     return Counts(
         rows.number("rubrics"),
         details={**details, "without a rubric": rows.number("failed"), **paid},
-        provenance=settings.provenance(_VERSION, written),
+        provenance=settings.provenance(_WRITE.version, written),
     )
 
 
-def _prompt(
-    templates: Mapping[str, str], case: Case, schema: Mapping[str, Any], tokens: int, **parts: Any
-) -> Prompt:
-    """Return a prompt about a case, in its language, with question and advice in delimiters."""
-    language = "zh" if is_chinese(case.question) else "en"
-    question, advice = defused(case.question), defused(case.advice)
-    identity = hashlib.sha256("\0".join((question, advice, *map(str, parts.values()))).encode()).digest()
-    word = delimiter(identity, (question, advice))
-    user = templates[language].format(question=question, advice=advice, word=word, **parts)
-    return Prompt(case.id, _SYSTEM[language], user, schema, tokens, texts=(case.question, case.advice))
-
-
 def _rubrics_prompt(case: Case, most: int) -> Prompt:
-    criterion = {
-        "criterion": {"type": "string"},
-        "axis": {"type": "string", "enum": list(AXES)},
-        "points": {"type": "integer"},
-    }
-    schema = object_schema({"criteria": {"type": "array", "items": object_schema(criterion)}})
-    return _prompt(_RUBRICS, case, schema, CRITERION_TOKENS * most, most=most)
+    texts = {"question": case.question, "advice": case.advice}
+    return _WRITE.prompt(case.id, language_of(case.question), texts, CRITERION_TOKENS * most, most=most)
 
 
 def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[Criterion, str]]:
@@ -158,8 +146,8 @@ def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[Criter
 
 def _decidable_prompt(case: Case, criteria: Sequence[Criterion]) -> Prompt:
     lines = "\n".join(f"{number}. {one.text}" for number, one in enumerate(criteria, 1))
-    schema = object_schema({"undecidable": {"type": "array", "items": {"type": "integer"}}})
-    return _prompt(_DECIDABLE, case, schema, 20 + 4 * len(criteria), criteria=lines)
+    texts = {"question": case.question, "criteria": lines}
+    return _CHECK.prompt(case.id, language_of(case.question), texts, 20 + 4 * len(criteria))
 
 
 def _read_undecidable(prompt: Prompt, content: str) -> frozenset[int]:
@@ -191,5 +179,5 @@ RUBRICS = Step(
     estimate=_estimate,
     result_file="rubrics.jsonl",
     asks=True,
-    version=_VERSION,
+    version=f"{_WRITE.version} {_CHECK.version}",
 )

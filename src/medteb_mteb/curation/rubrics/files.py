@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mar_st.data.rows import Row
+    from medteb_mteb.curation.synthetic.forms import Language
 
 #: Names of an id, ours first.
 IDS = ("_id", "prompt_id", "case_id", "id")
@@ -110,9 +111,9 @@ class Rubric:
         return {"_id": self.id, **dated, "prompt": prompt, "rubrics": criteria}
 
 
-def is_chinese(text: str) -> bool:
-    """Return True if a text has a Chinese character, which decides the language of a prompt."""
-    return _CHINESE.search(text) is not None
+def language_of(text: str) -> Language:
+    """Return the language of a prompt about a text: Chinese if it has a Chinese character, else English."""
+    return "zh" if _CHINESE.search(text) else "en"
 
 
 def read_cases(source: Path) -> list[Case]:

@@ -13,7 +13,7 @@ from mar_st.options import Argument, FromFile
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.rubrics.files import read_answers, read_rubrics
-from medteb_mteb.curation.rubrics.graders import VERDICT_TOKENS, Grader, Item, Prompted, grade_version
+from medteb_mteb.curation.rubrics.graders import VERDICT_TOKENS, VERSION, Grader, Item, Prompted
 from medteb_mteb.curation.rubrics.scores import MEAN, PER_CASE, Score, scores_of
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
 from medteb_mteb.report.page import markdown_table, with_interval
@@ -118,15 +118,15 @@ def _kappas(settings: GradeSettings) -> dict[str, float | None] | None:
     if settings.agreement is None:
         return None
     file = settings.agreement / AGREEMENT if settings.agreement.is_dir() else settings.agreement
-    content, identity = read_record(file), settings.grader.identity()
-    entries = (content or {}).get("graders", [])
-    for entry in entries:
-        if entry["identity"] == identity:
-            return {one["category"]: one["kappa"][0] for one in entry["categories"]}
-    names = ", ".join(entry["name"] for entry in entries) or "no grader"
+    content, identity = read_record(file) or {}, settings.grader.identity()
+    known = content.get("graders", {})
+    for name, about in known.items():
+        if about["identity"] == identity:
+            rows = [one for one in content["rows"] if one["grader"] == name]
+            return {one["category"]: one["kappa"][0] for one in rows}
     raise MarError(
-        f"{file} has no agreement of {settings.grader.name} with these settings (it has {names}). Run "
-        "'medteb graders' with this grader."
+        f"{file} has no agreement of {settings.grader.name} with these settings (it has "
+        f"{', '.join(known) or 'no grader'}). Run 'medteb graders' with this grader."
     )
 
 
@@ -157,12 +157,12 @@ def _page(
     parts = [f"# Scores, graded by {grader}"]
     for by, title in (("", "All cases"), ("axis", "By axis"), ("month", "By month")):
         rows = [
-            (score.system, score.value or "all", f"{score.cases:,}", *_cells(score, refused))
+            (score.system, *([score.value] if by else []), f"{score.cases:,}", *_cells(score, refused))
             for score in scores
             if score.by == by
         ]
         if rows:
-            header = ("system", by or "cases of", "cases", PER_CASE, MEAN)
+            header = ("system", *([by] if by else []), "cases", PER_CASE, MEAN)
             parts += [f"## {title}", markdown_table([header, *rows])]
     counts = ("answers", "missing answers", "no verdict")
     parts.append(", ".join(f"{name}: {details[name]:,}" for name in counts))
@@ -181,6 +181,4 @@ def _estimate(settings: GradeSettings, sizes: Mapping[str, Estimate]) -> Estimat
     return grading_estimate(settings.grader, sizes["answers"].rows or sizes["rubrics"].rows)
 
 
-GRADE = Step(
-    "grade", GradeSettings, grade, "verdicts", estimate=_estimate, asks=True, version=grade_version()
-)
+GRADE = Step("grade", GradeSettings, grade, "verdicts", estimate=_estimate, asks=True, version=VERSION)

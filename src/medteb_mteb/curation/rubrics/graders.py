@@ -6,7 +6,6 @@ it leaves out is asked for once more, alone; what is then still missing has no v
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,18 +18,19 @@ from mar_st.options import Settings
 from mar_st.text.texts import normalise
 from mar_st.text.values import writable
 from mar_st.text.words import query_terms
-from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm.client import Prompt, object_schema, prompt_text, version_of
+from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.config import LLM, settings_digest
 from medteb_mteb.curation.llm.settings import ask_llm
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, objects_in
-from medteb_mteb.curation.rubrics.files import is_chinese
+from medteb_mteb.curation.rubrics.files import language_of
 from medteb_mteb.curation.step import Model, Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.generate import Generation
 
 #: Tokens of a verdict with its quote, at most.
@@ -38,8 +38,14 @@ VERDICT_TOKENS = 120
 
 _YES = frozenset(("true", "yes", "met", "entailment", "1", "是", "满足", "符合"))
 _NO = frozenset(("false", "no", "not met", "neutral", "contradiction", "0", "否", "不满足", "不符合"))
-_PROMPT = {one: prompt_text(__file__, f"grade-{one}") for one in ("zh", "en")}
-_SYSTEM = {one: prompt_text(__file__, f"grade-system-{one}").strip() for one in ("zh", "en")}
+_VERDICT = {"criterion": {"type": "integer"}, "quote": {"type": "string"}, "met": {"type": "boolean"}}
+_GRADE = template(
+    __file__,
+    "grade",
+    schema=object_schema({"verdicts": {"type": "array", "items": object_schema(_VERDICT)}}),
+)
+#: Version of the prompt of an LLM that grades.
+VERSION = _GRADE.version
 
 
 class Verdict(NamedTuple):
@@ -163,7 +169,7 @@ class Prompted(LLM):
 
     def identity(self) -> str:
         """Return a digest of all that the verdicts depend on besides the texts."""
-        return settings_digest(self.settings(grade_version())).hex()
+        return settings_digest(self.settings(VERSION)).hex()
 
     def grade(self, items: Sequence[Item], out: Path) -> Graded:
         """Return the verdicts on the criteria of each item.
@@ -189,7 +195,7 @@ class Prompted(LLM):
             "asked again": len(rest),
             "quotes that are not in the answer": sum(quotes.values()),
         }
-        provenance = {"name": self.name, **self.settings(grade_version()), "answered": first.answered}
+        provenance = {"name": self.name, **self.settings(VERSION), "answered": first.answered}
         return Graded(verdicts, details, first.stopped or (again.stopped if again else ""), provenance)
 
     def _ask(self, items: Sequence[Item], found: dict[str, dict[int, Verdict]], out: Path) -> Generation[Any]:
@@ -205,7 +211,7 @@ class Prompted(LLM):
         read = partial(_read, {item.key: item.criteria for item in asked})
         prompts = [grade_prompt(item) for item in asked]
         again = any(found.values())  # only a model that has answered is asked for the rest
-        generation = ask_llm(self, prompts, grade_version(), read, name="grade", out=out, may_fail=again)
+        generation = ask_llm(self, prompts, VERSION, read, name="grade", out=out, may_fail=again)
         for key, verdicts in generation.answers.items():
             found[key] |= {places[key][place]: verdict for place, verdict in verdicts.items()}
         return generation
@@ -242,23 +248,12 @@ def as_met(value: Any) -> bool | None:
     return True if word in _YES else False if word in _NO else None
 
 
-def grade_version() -> str:
-    """Return the digest (16 hex digits) of the prompt without its texts."""
-    return version_of(*_PROMPT.values(), *_SYSTEM.values())
-
-
 def grade_prompt(item: Item) -> Prompt:
     """Return the prompt that asks for the verdicts on an answer, in the language of its question."""
-    language = "zh" if is_chinese(item.question) else "en"
-    question, answer = defused(item.question), defused(item.answer)
     criteria = "\n".join(f"{n}. {' '.join(text.split())}" for n, text in enumerate(item.criteria, 1))
-    identity = hashlib.sha256("\0".join((question, answer, criteria)).encode()).digest()
-    word = delimiter(identity, (question, answer))
-    user = _PROMPT[language].format(question=question, answer=answer, criteria=criteria, word=word)
-    verdict = {"criterion": {"type": "integer"}, "quote": {"type": "string"}, "met": {"type": "boolean"}}
-    schema = object_schema({"verdicts": {"type": "array", "items": object_schema(verdict)}})
-    tokens, texts = 20 + VERDICT_TOKENS * len(item.criteria), (item.question, item.answer)
-    return Prompt(item.key, _SYSTEM[language], user, schema, tokens, texts=texts)
+    texts = {"question": item.question, "answer": item.answer}
+    tokens = 20 + VERDICT_TOKENS * len(item.criteria)
+    return _GRADE.prompt(item.key, language_of(item.question), texts, tokens, criteria=criteria)
 
 
 def _read(criteria: Mapping[str, Sequence[str]], prompt: Prompt, content: str) -> dict[int, Verdict]:

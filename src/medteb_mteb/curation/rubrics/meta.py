@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import write_json, write_text
-from mar_st.options import Argument, FromFile, Settings
+from mar_st.options import Argument, FromFile
 from mar_st.text.values import as_text
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.labels.intervals import rounded
 from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.rubrics.grade import AGREEMENT, grading_estimate
-from medteb_mteb.curation.rubrics.graders import Grader, Item, Prompted, as_met, grade_version
+from medteb_mteb.curation.rubrics.graders import VERSION, Grader, Item, Prompted, as_met
 from medteb_mteb.curation.rubrics.people import NONE, Labelled, among_people, calibrated_mean, with_people
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
 from medteb_mteb.report.page import markdown_table, with_interval
@@ -32,33 +32,16 @@ if TYPE_CHECKING:
     from mar_st.data.rows import Row
     from medteb_mteb.curation.labels.agreement import IntervalEstimate
 
-#: Name of the category of all items.
-ALL = "all"
-
-
-class Graders(Settings):
-    """Graders of a YAML file, a list.
-
-    Attributes:
-        graders: The graders, each with a unique name.
-    """
-
-    graders: tuple[Grader, ...] = Field(min_length=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_list(cls, value: Any) -> Any:
-        """Take a list of graders, or one grader."""
-        if isinstance(value, dict) and "graders" not in value:
-            return {"graders": [value]}
-        return {"graders": value} if isinstance(value, list | tuple) else value
-
-    @model_validator(mode="after")
-    def _told_apart(self) -> Self:
-        names = [one.name for one in self.graders]
-        if len(set(names)) < len(names):
-            raise ValueError(f"each grader needs its own name; got {', '.join(names)}")
-        return self
+#: Name of the category of all statements, and of people in the column of graders.
+ALL, PEOPLE = "all", "people"
+#: Heading of each estimate.
+COLUMNS = {
+    "kappa": "kappa",
+    "ac1": "AC1",
+    "single": "kappa with one person",
+    "mean": "mean",
+    "calibrated": "calibrated mean",
+}
 
 
 class GradersSettings(PrivateSettings):
@@ -67,13 +50,24 @@ class GradersSettings(PrivateSettings):
     labelled: Annotated[Path, Argument(), Input("file")] = Field(
         description="Rows with question, answer, criterion, labels by rater; optionally category, verdicts."
     )
-    graders: Annotated[Graders | None, FromFile()] = Field(
-        None, description="YAML file of one or several graders; default: only those of the column verdicts."
+    graders: Annotated[tuple[Grader, ...], FromFile()] = Field(
+        (), description="YAML file of one or several graders; default: only those of the column verdicts."
     )
 
+    @field_validator("graders", mode="before")
+    @classmethod
+    def _of_one(cls, value: Any) -> Any:
+        """Take the entry of one grader, too."""
+        return [value] if isinstance(value, dict) else value
+
     def check(self) -> None:
-        """Check that the keys of the LLMs are set."""
-        for one in self.graders.graders if self.graders else ():
+        """Check that each grader has its own name, and that the keys of the LLMs are set."""
+        names = [PEOPLE, *(one.name for one in self.graders)]
+        if len(set(names)) < len(names):
+            raise MarError(
+                f"Each grader needs its own name, other than {PEOPLE!r}; got {', '.join(names[1:])}."
+            )
+        for one in self.graders:
             if isinstance(one, Prompted):
                 one.key()
 
@@ -148,8 +142,7 @@ def graders(settings: GradersSettings) -> Counts:
     `verdicts.jsonl`. Rows without labels count for the calibrated mean only.
     """
     statements = read_labelled(settings.labelled)
-    chosen = settings.graders.graders if settings.graders else ()
-    if any(isinstance(one, Prompted) for one in chosen):
+    if any(isinstance(one, Prompted) for one in settings.graders):
         settings.refuse_raw(settings.labelled)
     places: dict[tuple[str, str], list[int]] = {}
     for place, one in enumerate(statements):
@@ -160,12 +153,10 @@ def graders(settings: GradersSettings) -> Counts:
     ]
     order = [place for some in places.values() for place in some]
     verdicts = _given(statements)
+    if taken := verdicts.keys() & {one.name for one in settings.graders}:
+        raise MarError(f"{settings.labelled} has verdicts of {min(taken)!r}; give the grader another name.")
     about: dict[str, dict[str, Any]] = {name: {"identity": ""} for name in verdicts}
-    for grader in chosen:
-        if grader.name in verdicts:
-            raise MarError(
-                f"{settings.labelled} has verdicts of a grader {grader.name!r}; give it another name."
-            )
+    for grader in settings.graders:
         graded = grader.grade(items, settings.out)
         if graded.stopped:
             return Counts(0, details=graded.details, stopped=f"{grader.name}: {graded.stopped}")
@@ -177,7 +168,7 @@ def graders(settings: GradersSettings) -> Counts:
         raise MarError("There is no grader. Give --graders, or a column verdicts.")
     report = _report(statements, verdicts, about)
     write_json(settings.out / AGREEMENT, report)
-    write_text(settings.out / "agreement.md", agreement_page(report))
+    write_text(settings.out / "agreement.md", _page(report))
     write_rows(
         settings.out / "verdicts.jsonl",
         (
@@ -186,12 +177,10 @@ def graders(settings: GradersSettings) -> Counts:
             for place, one in enumerate(statements)
         ),
     )
-    kappas = {one["name"]: _shown(one["categories"][0]["kappa"]) for one in report["graders"]}
-    details = {
-        "raters": report["raters"],
-        "people among each other": _shown(report["people"][0]["kappa"]),
-        "kappa": kappas,
-    }
+    overall = {one["grader"]: one for one in report["rows"] if one["category"] == ALL}
+    kappas = {name: _shown(overall[name]["kappa"]) for name in verdicts}
+    details = {"raters": report["raters"], "kappa": kappas}
+    details["people among each other"] = _shown(overall[PEOPLE]["single"])
     return Counts(len(statements), details=details)
 
 
@@ -205,81 +194,67 @@ def _given(statements: Sequence[Statement]) -> dict[str, NDArray[np.int64]]:
 
 
 def _report(
-    statements: Sequence[Statement],
-    verdicts: Mapping[str, NDArray[np.int64]],
-    about: Mapping[str, Mapping[str, Any]],
+    statements: Sequence[Statement], verdicts: Mapping[str, NDArray[np.int64]], about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of `agreement.json`; an estimate is `[value, low, high]`."""
     raters = sorted({rater for one in statements for rater in one.labels})
     labels = np.array([[int(one.labels.get(rater, NONE)) for rater in raters] for one in statements])
     _, questions = np.unique([one.question for one in statements], return_inverse=True)
     data = Labelled(labels, questions)
-    categories = np.array([one.category for one in statements])
-    chosen = {ALL: np.ones(len(statements), dtype=bool)}
-    chosen |= {name: categories == name for name in sorted(set(categories)) if name and name != ALL}
-    people = [
-        {
-            "category": name,
-            "labelled": int((labels[items] != NONE).any(axis=1).sum()),
-            "kappa": _row(among_people(data[items])),
-            "mean": _mean(data[items].majority(range(len(raters)))),
-        }
-        for name, items in chosen.items()
+    of_statement = np.array([one.category for one in statements])
+    categories = {ALL: np.ones(len(statements), dtype=bool)}
+    categories |= {one: of_statement == one for one in sorted(set(of_statement)) if one not in ("", ALL)}
+    rows = [
+        {"grader": PEOPLE, "category": name, **_people(data[items])} for name, items in categories.items()
     ]
-    graders = [
-        {
-            "name": grader,
-            **about[grader],
-            "categories": [_category(name, data[items], rows[items]) for name, items in chosen.items()],
-        }
-        for grader, rows in verdicts.items()
+    rows += [
+        {"grader": grader, "category": name, **_grader(data[items], given[items])}
+        for grader, given in verdicts.items()
+        for name, items in categories.items()
     ]
-    return {
-        "raters": len(raters),
-        "questions": data.number,
-        "statements": len(statements),
-        "people": people,
-        "graders": graders,
-    }
+    counts = {"raters": len(raters), "questions": data.number, "statements": len(statements)}
+    return {**counts, "graders": dict(about), "rows": rows}
 
 
-def _category(name: str, data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the agreement of a grader with people about the statements of a category."""
+def _people(data: Labelled) -> dict[str, Any]:
+    person = data.majority(range(data.labels.shape[1]))
+    labelled = int((data.labels != NONE).any(axis=1).sum())
+    return {"statements": labelled, "single": _numbers(among_people(data)), "mean": _mean(person)}
+
+
+def _grader(data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Any]:
+    estimates = {**with_people(data, verdicts), "calibrated": calibrated_mean(data, verdicts)}
     return {
-        "category": name,
         "statements": len(verdicts),
         "no verdict": int((verdicts == NONE).sum()),
-        **{key: _row(one) for key, one in with_people(data, verdicts).items()},
         "mean": _mean(verdicts),
-        "calibrated": _row(calibrated_mean(data, verdicts)),
+        **{name: _numbers(one) for name, one in estimates.items()},
     }
 
 
-def _mean(verdicts: NDArray[np.int64]) -> float | None:
+def _mean(verdicts: NDArray[np.int64]) -> list[float | None]:
     known = verdicts[verdicts != NONE]
-    return rounded(float(known.mean())) if len(known) else None
+    return [rounded(float(known.mean())) if len(known) else None, None, None]
 
 
-def _row(estimate: IntervalEstimate) -> list[float | None]:
+def _numbers(estimate: IntervalEstimate) -> list[float | None]:
     return [rounded(number) for number in estimate]
 
 
-def _shown(row: Sequence[float | None]) -> str:
-    return with_interval(*(float("nan") if number is None else number for number in row), form=".2f")
+def _shown(row: Sequence[float | None] | None) -> str:
+    if row is None:
+        return ""
+    value, low, high = (float("nan") if number is None else number for number in row)
+    return with_interval(value, low, high, ".2f")
 
 
-def agreement_page(report: Mapping[str, Any]) -> str:
+def _page(report: Mapping[str, Any]) -> str:
     """Return the content of `agreement.json` as Markdown."""
-    header = ("grader", "category", "statements", "kappa", "AC1", "kappa with one person")
-    rows = [(*header, "mean", "calibrated mean")]
-    for one in report["people"]:
-        cells = (f"{one['labelled']:,}", "", "", _shown(one["kappa"]), _shown([one["mean"], None, None]), "")
-        rows.append(("people", one["category"], *cells))
-    for grader in report["graders"]:
-        for one in grader["categories"]:
-            estimates = [_shown(one[name]) for name in ("kappa", "ac1", "single")]
-            means = (_shown([one["mean"], None, None]), _shown(one["calibrated"]))
-            rows.append((grader["name"], one["category"], f"{one['statements']:,}", *estimates, *means))
+    rows = [("grader", "category", "statements", *COLUMNS.values())]
+    rows += [
+        (one["grader"], one["category"], f"{one['statements']:,}", *(_shown(one.get(key)) for key in COLUMNS))
+        for one in report["rows"]
+    ]
     about = (
         f"{report['statements']:,} statements about answers to {report['questions']:,} questions, labelled "
         f"by {report['raters']} people. Cohen's kappa and Gwet's AC1 are with the majority of people, beside "
@@ -295,8 +270,7 @@ def _estimate(settings: GradersSettings, sizes: Mapping[str, Estimate]) -> Estim
     del sizes
     statements = read_labelled(settings.labelled)
     answers = len({(one.question, one.answer) for one in statements})
-    chosen = settings.graders.graders if settings.graders else ()
-    return added([grading_estimate(one, answers) for one in chosen], len(statements))
+    return added([grading_estimate(one, answers) for one in settings.graders], len(statements))
 
 
 GRADERS = Step(
@@ -307,5 +281,5 @@ GRADERS = Step(
     estimate=_estimate,
     result_file=AGREEMENT,
     asks=True,
-    version=grade_version(),
+    version=VERSION,
 )

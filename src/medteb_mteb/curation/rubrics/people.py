@@ -131,9 +131,8 @@ def calibrated_mean(data: Labelled, verdicts: NDArray[np.int64]) -> IntervalEsti
 def _mean_kappa(
     data: Labelled, pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], weights: Array
 ) -> Array:
-    if not pairs:
-        return np.full(len(weights), np.nan)
-    return np.mean([of_two_raters(weights @ data.cells(*pair))[0] for pair in pairs], axis=0)
+    kappas = [of_two_raters(weights @ data.cells(*pair))[0] for pair in pairs]
+    return np.asarray(np.mean(kappas, axis=0)) if kappas else np.full(len(weights), np.nan)
 
 
 def nested(statistic: Statistic, data: Labelled) -> IntervalEstimate:

@@ -163,10 +163,9 @@ def test_answers_to_other_questions_are_refused(rubrics, run_step, tmp_path, wri
 def test_scores_are_refused_where_the_grader_does_not_agree_with_people(rubrics, answers, run_step, tmp_path):
     grader = Words(name="words", rule="words")
     kappas = {"all": 0.8, "accuracy": 0.41, "completeness": None}
-    categories = [{"category": name, "kappa": [kappa, None, None]} for name, kappa in kappas.items()]
+    rows = [{"grader": "w", "category": key, "kappa": [one, None, None]} for key, one in kappas.items()]
     file = tmp_path / "agreement.json"
-    entry = {"name": "words", "identity": grader.identity(), "categories": categories}
-    file.write_text(json.dumps({"graders": [entry]}))
+    file.write_text(json.dumps({"graders": {"w": {"identity": grader.identity()}}, "rows": rows}))
     options = {"rubrics": rubrics, "answers": (answers,), "agreement": file}
     run_step(GRADE, grader=grader, **options)
     content = json.loads((tmp_path / "out/scores.json").read_text())

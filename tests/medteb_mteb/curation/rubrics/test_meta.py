@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from medteb_mteb.curation.labels.agreement import of_two_raters
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.rubrics.graders import Words
-from medteb_mteb.curation.rubrics.meta import GRADERS, Graders, read_labelled
+from medteb_mteb.curation.rubrics.meta import GRADERS, read_labelled
 from medteb_mteb.curation.rubrics.people import Labelled, among_people, calibrated_mean, with_people
 
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -134,15 +134,15 @@ def test_graders_are_measured_and_scores_are_shown_by_their_agreement(tmp_path, 
     content += [{key: value for key, value in one.items() if key != "labels"} for one in content[:3]]
     labelled = write(tmp_path / "labelled.jsonl", content)
     grader = Words(name="words", rule="words")
-    counts = run_step(GRADERS, labelled=labelled, graders=Graders(graders=(grader,)))
+    counts = run_step(GRADERS, labelled=labelled, graders=(grader,))
     assert counts["rows"] == 21
     report = json.loads((tmp_path / "out/agreement.json").read_text())
-    found = {one["name"]: {row["category"]: row for row in one["categories"]} for one in report["graders"]}
-    assert set(found) == {"other", "words"}
-    assert found["words"]["all"]["kappa"][0] == 1.0
-    assert found["words"]["a"]["statements"] == 14
-    assert 0 < found["other"]["all"]["kappa"][0] < 1
-    assert [one["labelled"] for one in report["people"]] == [18, 12, 6]
+    found = {(one["grader"], one["category"]): one for one in report["rows"]}
+    assert set(report["graders"]) == {"other", "words"}
+    assert found["words", "all"]["kappa"][0] == 1.0
+    assert found["words", "a"]["statements"] == 14
+    assert 0 < found["other", "all"]["kappa"][0] < 1
+    assert [found["people", name]["statements"] for name in ("all", "a", "b")] == [18, 12, 6]
     assert len(rows_of(tmp_path / "out/verdicts.jsonl")) == 21
     criteria = [{"criterion": "drink water", "points": 1, "tags": ["axis:a"]}]
     criteria += [{"criterion": "take paracetamol", "points": 1, "tags": ["axis:b"]}]

@@ -1,1 +1,0 @@
-"""`medteb forget`: the texts of a person are removed from everything below some folders, which is proved."""
