@@ -67,6 +67,7 @@ def workplace(tmp_path: Path) -> Path:
     """A folder with what the pages take for granted."""
     for name in ("examples", "models/mar-zh/src/mar_zh/sample"):
         shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "tasks").symlink_to(ROOT / "tasks")
     write_retrieval(tmp_path / "my-clinic-faq")
     shutil.copy(tmp_path / "my-clinic-faq" / "corpus.jsonl", tmp_path)
     return tmp_path
@@ -74,7 +75,9 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("page", ["README.md", "docs/build.md", "docs/leaderboard.md", "docs/answers.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/build.md", "docs/leaderboard.md", "docs/loop.md", "docs/answers.md"]
+)
 def test_the_page_runs_as_typed(page: str, workplace: Path):
     scripts = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
@@ -91,11 +94,11 @@ def test_the_page_runs_as_typed(page: str, workplace: Path):
         server.stdout.readline()
         for line in commands(ROOT / page):
             skipped = re.search(r"\bserve\b|Qwen|BAAI|bge-|mar train|pip|&$", line)
-            if re.match(r"([A-Z_]+=\S+ )?(mar|medteb|mteb|python|cp) ", line) and not skipped:
+            if re.match(r"([A-Z_]+=\S+ )?(mar|medteb|mteb|python|cp|for) ", line) and not skipped:
                 done = subprocess.run(
                     line, shell=True, cwd=workplace, env=environment, capture_output=True, text=True
                 )
-                expected = (0, 1) if re.search("validate|submit|fail-if", line) else (0,)
+                expected = (0, 1) if re.search("validate|submit|fail-if|loop.yaml", line) else (0,)
                 assert done.returncode in expected, (line, done.stdout, done.stderr)
     finally:
         server.kill()

@@ -8,6 +8,7 @@ from medteb_mteb.commands import site as sites
 from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
+from medteb_mteb.curation.forget import command as forgetting
 from medteb_mteb.curation.loop.releases import RollbackSettings, rollback
 from medteb_mteb.curation.step import add_step
 from medteb_mteb.run import run as runs
@@ -26,6 +27,7 @@ command(app, "site", sites.SiteSettings, sites.site, show=sites.as_text, group=U
 command(app, "submit", submission.SubmitSettings, submission.submit, show=submission.as_text, group=USUAL)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=USUAL)
 command(app, "rollback", RollbackSettings, rollback, group=USUAL)
+command(app, "forget", forgetting.ForgetSettings, forgetting.forget, show=forgetting.as_text, group=DATA)
 command(app, "validate", ValidateSettings, validate, show=as_text, group=DATA)
 app.add_typer(edition_app(), name="edition", rich_help_panel=DATA)
 for _step in build.STEPS.values():

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mar_st.encode.settings import SHARD_ROWS, VectorType
 from mar_st.errors import MarError
-from mar_st.files import finished, one_line, read_json, sha256, write_json
+from mar_st.files import finished, one_line, read_json, read_record, sha256, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -250,15 +251,12 @@ def write_shard(
             "model's weights, or compute in float32 and store float32."
         )
     schema = _schema(stored.shape[1], dtype)
-    content = json.dumps(dict(metadata or {}), sort_keys=True)
     try:
         column = pa.FixedSizeListArray.from_arrays(pa.array(stored.reshape(-1)), stored.shape[1])
         table = pa.table({"id": list(ids), "digest": list(digests), "vector": column}, schema=schema)
     except UnicodeEncodeError as error:
         raise MarError(f"An id holds half of a surrogate pair ({error}). Correct it.") from error
-    table = table.replace_schema_metadata({"shard": content})
-    with finished(shard_file(root, number)) as part, pa.ipc.new_file(str(part), table.schema) as writer:
-        writer.write_table(table)
+    _write_table(shard_file(root, number), table, metadata or {})
 
 
 def write_manifest(
@@ -287,6 +285,64 @@ def write_manifest(
     }
     write_json(root / MANIFEST, content)
     return VectorFolder.open(root)
+
+
+def remove_vectors(root: Path, ids: Sequence[str], digests: Sequence[bytes], *, dry_run: bool = False) -> int:
+    """Remove vectors from a folder; an interrupted removal is finished by the same call.
+
+    Args:
+        root: The folder, maybe unfinished.
+        ids: Ids of the documents.
+        digests: Digests of texts (16 bytes), whose vectors are removed, too.
+        dry_run: Change nothing.
+
+    Returns:
+        The number of vectors.
+    """
+    known, count = read_record(root / MANIFEST), 0
+    paths = sorted((root / SHARDS).glob("*.arrow"))
+    for path in paths:
+        table = read_table(path)
+        by_id = pc.is_in(table["id"], value_set=pa.array(ids, pa.string()))
+        gone = pc.or_(by_id, pc.is_in(table["digest"], value_set=pa.array(digests, pa.binary(16))))
+        here = pc.sum(gone).as_py() or 0
+        count += here
+        if here and not dry_run:
+            _write_table(path, table.filter(pc.invert(gone)))
+    if (
+        known
+        and not dry_run
+        and any(sha256(path) != shard["sha256"] for path, shard in zip(paths, known["shards"], strict=False))
+    ):
+        _written_again(root, known)
+    return count
+
+
+def set_corpus(root: Path, digest: str) -> None:
+    """State that a folder holds the vectors of a corpus with another digest, see `mar_st.encode.corpus.Scan`.
+
+    So that `mar encode` of this corpus finds the folder finished. The caller has compared ids and texts.
+    """
+    known = read_json(root / MANIFEST)
+    for path in sorted((root / SHARDS).glob("*.arrow")):
+        facts = shard_metadata(path)
+        if "record" in facts:
+            facts["record"]["corpus"] = digest
+            _write_table(path, read_table(path), facts)
+    _written_again(root, {**known, "corpus": {**known["corpus"], "digest": digest}})
+
+
+def _write_table(path: Path, table: pa.Table, metadata: Mapping[str, Any] | None = None) -> None:
+    if metadata is not None:
+        table = table.replace_schema_metadata({"shard": json.dumps(dict(metadata), sort_keys=True)})
+    with finished(path) as part, pa.ipc.new_file(str(part), table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+
+
+def _written_again(root: Path, known: Mapping[str, Any]) -> None:
+    """Write the manifest of a folder whose shards have changed."""
+    about = {name: known[name] for name in ("model", "space", "settings", "corpus")}
+    write_manifest(root, len(known["shards"]), **about)
 
 
 def text_digests(texts: Sequence[str]) -> list[bytes]:

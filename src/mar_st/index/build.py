@@ -29,6 +29,7 @@ from mar_st.index.folder import (
     publish,
     read_manifest,
     sizes,
+    written,
 )
 from mar_st.index.tune import calibrated, made_queries
 from mar_st.index.vectors import build_settings, build_vectors
@@ -202,6 +203,38 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
         return _change(opened, found)
 
 
+def purge(index: str | Path, ids: Iterable[str], *, dry_run: bool = False) -> int:
+    """Remove documents with all their bytes, also such that were deleted before.
+
+    The index is built again from the stored vectors and texts, with unchanged search settings, and the files
+    from before are deleted, so whoever has it open must open it again. An index that is left without
+    documents is deleted. An interrupted removal is finished by the same call.
+
+    Args:
+        index: Folder of the index.
+        ids: Ids of the documents; those that are not in the index are ignored.
+        dry_run: Change nothing.
+
+    Returns:
+        The number of documents, counting each stored copy.
+    """
+    names = list(ids)
+    with _changing(index) as opened:
+        count = sum(len(segment.documents.find(names)) for segment in opened.segments)
+        if dry_run:
+            return count
+        found, about = [segment.find(names) for segment in opened.segments], opened.about
+        if len(opened) == sum(map(len, found)):
+            shutil.rmtree(opened.folder)
+            return count
+        if count:
+            about = _change(opened, found, whole=True)
+        named = {name for entry in about["segments"] for name in (entry["name"], entry["deleted"])}
+        if count or any(path.name not in named for path in written(opened.folder)):
+            publish(opened.folder, about, about)
+    return count
+
+
 @contextmanager
 def _changing(index: str | Path) -> Iterator[FolderIndex]:
     """Open an index to change it; no other process can do so meanwhile."""
@@ -217,12 +250,13 @@ def _change(
     folder: VectorFolder | None = None,
     corpus: str | Path | None = None,
     *,
+    whole: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Mark rows as deleted, and write new documents and those of merged segments as a segment.
 
-    The first segment is merged, too, if too much has changed: that builds the index of all documents again,
-    with unchanged search settings, and from the stored vectors.
+    The first segment is merged, too, if too much has changed, or if `whole`: that builds the index of all
+    documents again, with unchanged search settings, and from the stored vectors.
     """
     root, about = opened.folder, opened.about
     alive = [segment.alive.copy() for segment in opened.segments]
@@ -230,7 +264,7 @@ def _change(
         one[rows] = False
     live, new = [int(one.sum()) for one in alive], 0 if folder is None else len(folder)
     size = opened.segments[0].count
-    whole = size - live[0] + sum(live[1:]) + new > _WORN_SHARE * size
+    whole = whole or size - live[0] + sum(live[1:]) + new > _WORN_SHARE * size
     part = root / f"{about['generation'] + 1:06d}"
     entries, merged = [], list[tuple[Segment, np.ndarray]]()
     for number, (segment, one) in enumerate(zip(opened.segments, alive, strict=True)):

@@ -219,9 +219,14 @@ def publish(folder: Path, before: Mapping[str, Any], after: dict[str, Any]) -> d
     write_json(folder / MANIFEST, content)
     entries = [*before["segments"], *content["segments"]]
     used = {name for entry in entries for name in (entry["name"], entry["deleted"])}
-    for path in folder.iterdir():
-        if path.name not in used and _SEGMENT.fullmatch(path.name):
-            shutil.rmtree(path)
-        elif path.name not in used and _DELETED.fullmatch(path.name):
-            path.unlink()
+    for path in written(folder):
+        if path.name not in used:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return content
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the segments and lists of deleted rows in a folder, whether a manifest names them or not."""
+    return [
+        path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name) or _DELETED.fullmatch(path.name)
+    ]

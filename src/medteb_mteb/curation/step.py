@@ -280,8 +280,13 @@ def _depends(step: Step[S], settings: S) -> dict[str, Any]:
             ]
             for name in step.inputs
         },
-        "models": {name: digest_of(name) if Path(name).exists() else "" for name in _models(settings)},
+        "models": _model_digests(_models(settings)),
     }
+
+
+def _model_digests(models: Iterable[str]) -> dict[str, str]:
+    """Return the digests of models; empty for the name of one that is not in a folder."""
+    return {name: digest_of(name) if Path(name).exists() else "" for name in models}
 
 
 def _relative(path: str, root: Path) -> str:
@@ -300,13 +305,14 @@ def unchanged(folder: Path) -> bool:
     if record is None or not record["finished"] or record["result"] != folder_digest(folder):
         return False
     try:
-        return all(digest_of(path) == one["digest"] for path, one in _inputs(folder, record))
+        same = all(digest_of(path) == one["digest"] for path, one in _inputs(folder, record))
+        return same and record["models"] == _model_digests(record["models"])
     except MarError:  # an input is missing, or not finished
         return False
 
 
 def accept(folder: Path) -> None:
-    """Adapt the record of a finished step to its files and inputs, which were changed on purpose.
+    """Adapt the record of a finished step to its files, inputs and models, which were changed on purpose.
 
     So the step stays finished. Steps that made its inputs come first.
     """
@@ -315,6 +321,7 @@ def accept(folder: Path) -> None:
     for path, one in _inputs(folder, record):
         one["digest"] = digest_of(path)
         paths.append(path)
+    record["models"] = _model_digests(record["models"])
     record |= {"fingerprint": _mark(record), "before": _before(paths), "result": folder_digest(folder)}
     write_json(folder / STEP_FILE, record)
 

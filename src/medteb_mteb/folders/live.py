@@ -36,7 +36,7 @@ _Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Entry(BaseModel):
-    """Entry of the log: a slice that was added, or the commitment to one whose texts are published later.
+    """Entry of the log: a slice that was added, a commitment to one, or the removal of texts from one.
 
     Attributes:
         slice: Month of the slice, `2026-10`.
@@ -46,6 +46,8 @@ class Entry(BaseModel):
         digest: Digest of the slice's edition; None for a commitment.
         commitment: SHA-256 of the nonce (32 bytes) followed by the digest (32 bytes), in hexadecimal digits.
         nonce: The nonce, for a slice that was committed to by an earlier entry.
+        forgotten: Number of rows that `medteb forget` has removed from a slice that was added by an earlier
+            entry; the digest is that of the rest.
         before: SHA-256 of the entry before; empty for the first one.
     """
 
@@ -58,6 +60,7 @@ class Entry(BaseModel):
     digest: _Digest | None = None
     commitment: _Digest | None = None
     nonce: _Digest | None = None
+    forgotten: dict[str, NonNegativeInt] | None = None
     before: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 
     @model_validator(mode="after")
@@ -136,19 +139,26 @@ def read_live(folder: Path) -> Live:
     Raises:
         MarError: The log or a manifest is malformed, or does not fit the others.
     """
+    path, live = folder / SLICES, Live(folder, read_log(folder))
+    for number, entry in enumerate(live.log):
+        if problem := _problem(live, number, entry):
+            raise MarError(f"{path}: entry {number + 1} ({entry.slice}) {problem}. Get the folder again.")
+    return live
+
+
+def read_log(folder: Path) -> tuple[Entry, ...]:
+    """Return the entries of a log; they are not compared with each other and with the slices.
+
+    Raises:
+        MarError: The log is malformed.
+    """
     path = folder / SLICES
     try:
-        content = read_json(path)
-        log = tuple(Entry.model_validate(one) for one in content["log"])
+        return tuple(Entry.model_validate(one) for one in read_json(path)["log"])
     except ValidationError as error:
         raise MarError(f"{path}: {invalid(error)}") from None
     except (JsonError, OSError, KeyError, TypeError) as error:
         raise MarError(f"{path} is not the log of a live edition ({error!r}). Get it again.") from None
-    live = Live(folder, log)
-    for number, entry in enumerate(log):
-        if problem := _problem(live, number, entry):
-            raise MarError(f"{path}: entry {number + 1} ({entry.slice}) {problem}. Get the folder again.")
-    return live
 
 
 def _problem(live: Live, number: int, entry: Entry) -> str:
@@ -161,9 +171,12 @@ def _problem(live: Live, number: int, entry: Entry) -> str:
         promised = [one.commitment for one in same]
         if promised != [commitment_to(entry.digest, entry.nonce)]:
             return "is not the slice that was committed to"
-    elif same:
+    elif same and not (entry.forgotten and any(one.digest for one in same)):
         return "is of a month that the log has already"
-    if entry.digest and load_edition(live.folder(entry.slice)).digest != entry.digest:
+    elif entry.forgotten and not same:
+        return "removes texts from a slice that was never added"
+    changed = any(one.slice == entry.slice and one.forgotten for one in live.log[number + 1 :])
+    if entry.digest and not changed and load_edition(live.folder(entry.slice)).digest != entry.digest:
         return f"does not fit the manifest in {live.folder(entry.slice)}: the data were changed"
     return ""
 

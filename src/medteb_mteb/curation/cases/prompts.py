@@ -46,7 +46,14 @@ def version(name: str) -> str:
     return _PROMPTS[name][0].version
 
 
-def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **fields: Any) -> Prompt:
+def prompt(
+    name: str,
+    key: str,
+    language: Language,
+    texts: Mapping[str, str],
+    about: tuple[str, ...] = (),
+    **fields: Any,
+) -> Prompt:
     """Return a prompt.
 
     Args:
@@ -54,12 +61,13 @@ def prompt(name: str, key: str, language: Language, texts: Mapping[str, str], **
         key: Key of the prompt.
         language: Language of the prompt.
         texts: Texts by field; they are shown between delimiters that they cannot contain.
+        about: Further texts of persons that are parts of these.
         **fields: Other fields of the template.
     """
     made, tokens = _PROMPTS[name]
     if name == "screen":  # the answer quotes at most everything
         tokens += sum(map(tokens_of, texts.values()))
-    return made.prompt(key, language, texts, tokens, **fields)
+    return made.prompt(key, language, texts, tokens, about=about, **fields)
 
 
 def ask(

@@ -127,8 +127,8 @@ def verify(settings: VerifySettings) -> Counts:
 
 
 def _question(case: Mapping[str, Any]) -> Prompt:
-    texts = {"case": case_text(case)}
-    return prompt("assess", case["_id"], case["language"], texts, categories=", ".join(CATEGORIES))
+    texts, about = {"case": case_text(case)}, (case["question"],)
+    return prompt("assess", case["_id"], case["language"], texts, about, categories=", ".join(CATEGORIES))
 
 
 def _assessment(cases: Sequence[Mapping[str, Any]]) -> Callable[[Prompt, str], dict[str, Any]]:
@@ -199,7 +199,7 @@ def _evidence(agent: str, item: Item) -> Prompt:
         f"[{number}] {one['text'][:PASSAGE_CHARACTERS]}" for number, one in enumerate(item.passages, 1)
     )
     texts = {"case": case_text(item.case), "advice": item.advice, "passages": passages}
-    return prompt(agent, item.key, item.case["language"], texts)
+    return prompt(agent, item.key, item.case["language"], texts, (item.case["question"],))
 
 
 def _take(

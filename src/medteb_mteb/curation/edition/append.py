@@ -7,6 +7,7 @@ import secrets
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -126,7 +127,7 @@ class _Maker:
         self.licence = licence
         self.texts = {row["id"]: row["text"] for row in data.queries}
         self.problems: list[str] = []
-        self._made: dict[str, str] = {}
+        self._new: dict[str, str] = {}
 
     @contextmanager
     def locked(self, live: Path, beside: Path) -> Iterator[Path]:
@@ -186,16 +187,15 @@ class _Maker:
 
     def _compare(self, one: _Slice) -> None:
         """Leave out near copies of queries of the slices that were there before this one."""
-        before = []
-        for entry in self.live.log:
-            if entry.slice == one.month:
-                break
-            before += [entry.slice] if entry.digest else []
-        earlier = self._made | {
+        before = takewhile(lambda entry: entry.slice != one.month, self.live.log)
+        earlier = {
             text.id: text.full
-            for month in before
-            for text in read_texts(self.live.folder(month) / "queries.jsonl")
+            for entry in before
+            if entry.digest
+            for text in read_texts(self.live.folder(entry.slice) / "queries.jsonl")
         }
+        if one.month not in self.live.slices:
+            earlier |= self._new
         texts = [self.texts[query] for query in one.queries]
         rows = {row for row, _, _ in near_duplicates(texts, list(earlier.values()))}
         one.drop([one.queries[row] for row in sorted(rows)], NEAR_COPY)
@@ -204,7 +204,8 @@ class _Maker:
             self.problems.append(
                 f"{one.month}: other queries of earlier slices have the ids {some}; rename these"
             )
-        self._made |= {query: self.texts[query] for query in one.queries}
+        if one.month not in self.live.slices:
+            self._new |= {query: self.texts[query] for query in one.queries}
 
     def _write(self, one: _Slice, out: Path) -> Edition:
         data, chosen = self.data, set(one.queries)
@@ -277,7 +278,7 @@ def append(settings: AppendSettings) -> dict[str, Any]:
                 continue
             one, edition = maker.make(scratch / month, month, queries, dated=settings.slice is None)
             there = live.slices.get(month)
-            if there is not None and there.digest != edition.digest:
+            if there is not None and load_edition(live.folder(month)).files != edition.files:
                 maker.problems.append(
                     f"{month} is there with other data, and what was scored must not change; leave it out"
                 )

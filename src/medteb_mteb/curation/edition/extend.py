@@ -98,7 +98,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     rule = _rule_of(before)
     if not settings.other_panel:
         _same_panel(before, settings.judges, edition)
-    version = _next_version(edition.version)
+    version = next_version(edition.version)
     files = {name: out / "input" / f"{name}.jsonl" for name in ("queries", "documents", "unjudged")}
     write_texts(files["queries"], [Text(row["id"], row["text"]) for row in data.queries], titles=False)
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
@@ -177,7 +177,7 @@ def _same_panel(provenance: Mapping[str, Any], panel: Judges, edition: Edition) 
         )
 
 
-def _next_version(version: str) -> str:
+def next_version(version: str) -> str:
     """Return the next minor version."""
     number = _SEMANTIC.fullmatch(version)
     return f"{number[1]}.{int(number[2]) + 1}.0" if number else f"{version}.1"

@@ -36,7 +36,14 @@ class Template:
         return version_of(*(part for one in LANGUAGES for part in (self.system[one], self.user[one])))
 
     def prompt(
-        self, key: str, language: Language, texts: Mapping[str, str], tokens: int, **fields: Any
+        self,
+        key: str,
+        language: Language,
+        texts: Mapping[str, str],
+        tokens: int,
+        *,
+        about: tuple[str, ...] = (),
+        **fields: Any,
     ) -> Prompt:
         """Return a prompt.
 
@@ -45,13 +52,15 @@ class Template:
             language: Its language.
             texts: Texts by field, as given; they are shown as `defused` returns them.
             tokens: Estimated tokens of the answer.
+            about: Further texts of persons that are parts of these.
             **fields: Other fields of the user message.
         """
         shown = {field: defused(text) for field, text in texts.items()}
         identity = hashlib.sha256("\0".join((self.version, *shown.values())).encode()).digest()
         word = delimiter(identity, tuple(shown.values()))
         user = self.user[language].format(word=word, **shown, **fields)
-        return Prompt(key, self.system[language], user, self.schema, tokens, texts=tuple(texts.values()))
+        given = (*texts.values(), *about)
+        return Prompt(key, self.system[language], user, self.schema, tokens, texts=given)
 
 
 def template(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.errors import MarError
+from mar_st.files import finished
 from mar_st.options import FromFile, say, validated
+from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.loop.releases import point
 from medteb_mteb.curation.loop.start import MonthSettings
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, Step
@@ -27,6 +30,9 @@ class TrainSettings(MonthSettings):
     data: Annotated[tuple[Path, ...], Input("triples", "pairs")] = Field(
         min_length=1, description="Files of training data; empty ones are left out."
     )
+    texts: Annotated[Path | None, Input("texts")] = Field(
+        None, description="Texts to align the query encoder on, without labels; not those of a test."
+    )
     recipe: Annotated[dict[str, Any], FromFile()] = Field(
         description="Recipe without 'data' and sources: its backbones are those of the model."
     )
@@ -39,20 +45,23 @@ def train(settings: TrainSettings) -> Counts:
     Writes the run of the recipe to a folder named by the month, and `model`, a link to its model. A killed
     run resumes from its last checkpoint.
     """
-    from mar_st.data.training import read_source  # lazy: transformers
     from mar_st.runs.train import train as run_recipe  # lazy: torch
     from mar_st.teachers.store import store_root  # lazy: torch
 
-    run = settings.out / settings.month
-    recipe = _recipe(settings, settings.out / "sources")
-    rows = sum(len(read_source(entry, recipe.seed).triples) for entry in recipe.data)
+    run, sources = settings.out / settings.month, settings.out / "sources"
+    recipe = _recipe(settings, sources)
     run_recipe(recipe, run, save_steps=settings.save_steps, say=say, store=store_root(settings.out))
     point(settings.out / "model", Path(settings.month, "model"))
-    for stage in recipe.stages:  # the finished model is enough
-        for folder in run.glob(f"[0-9][0-9]-{stage.name}"):
-            shutil.rmtree(folder)
-    shutil.rmtree(settings.out / "sources")
-    return Counts(rows, details={"rows": rows, "stages": [stage.name for stage in recipe.stages]})
+    for folder in (sources, *run.glob("[0-9][0-9]-*")):  # the finished model is enough
+        shutil.rmtree(folder)
+    rows = {path.parents[1].name: _lines(path) for path in settings.data}
+    stages = [stage.name for stage in recipe.stages]
+    return Counts(sum(rows.values()), details={"queries": rows, "stages": stages})
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as stream:
+        return sum(1 for _ in stream)
 
 
 def _recipe(settings: TrainSettings, sources: Path) -> Recipe:
@@ -60,19 +69,25 @@ def _recipe(settings: TrainSettings, sources: Path) -> Recipe:
     from mar_st.recipes.schema import Recipe  # lazy: pydantic
     from mar_st.runs.models import write_sides  # lazy: torch
 
-    content = {**settings.recipe, "data": []}
-    if given := settings.recipe.get("data"):
-        raise MarError(f"The recipe has 'data' ({len(given)} entries); those of the step take their place.")
+    if "data" in settings.recipe:
+        raise MarError("The recipe has 'data'; those of the step take their place. Leave them out.")
     sides, prompts = write_sides(settings.model, sources)
+    content = {**settings.recipe, "prompts": {**prompts, **settings.recipe.get("prompts", {})}}
     for side, source in sides.items():
         if isinstance(content.get(side), dict):
             content[side] = {**content[side], **source}
-    content["prompts"] = {**prompts, **content.get("prompts", {})}
-    prompt = "query" if "query" in content["prompts"] else ""
-    for number, path in enumerate(settings.data, 1):
-        if path.stat().st_size:
-            entry = {"name": f"data-{number}", "path": str(path), "negatives": 0, "prompt": prompt}
-            content["data"].append(entry)
+    common = {"prompt": "query" if "query" in content["prompts"] else "", "negatives": 0}
+    files = [path for path in settings.data if path.stat().st_size]
+    content["data"] = [
+        {"name": f"triples-{number}", "path": str(path), **common} for number, path in enumerate(files, 1)
+    ]
+    if settings.texts is not None:
+        place = sources / "texts.jsonl"
+        with finished(place) as part, part.open("w", encoding="utf-8") as stream:
+            for text in read_texts(settings.texts):
+                stream.write(json.dumps({"text": text.full}, ensure_ascii=False) + "\n")
+        entry = {"name": "texts", "path": str(place), "form": "texts", "role": "query"}
+        content["data"].append({**entry, "prompt": common["prompt"]})
     return validated(Recipe, content, "recipe")
 
 

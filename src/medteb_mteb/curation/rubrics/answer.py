@@ -6,7 +6,6 @@ for the answer without reasoning.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,8 +93,8 @@ def _prompt(rubric: Rubric, passages: Sequence[Mapping[str, str]]) -> Prompt:
     shown = [one["text"] for one in passages]
     texts = {"question": rubric.question, **({"passages": "\n\n".join(shown)} if shown else {})}
     language = language_of(rubric.question)
-    prompt = (_CONTEXT if shown else _PLAIN).prompt(rubric.id, language, texts, ANSWER_TOKENS)
-    return replace(prompt, texts=(rubric.question, *shown))
+    made = _CONTEXT if shown else _PLAIN
+    return made.prompt(rubric.id, language, texts, ANSWER_TOKENS, about=tuple(shown))
 
 
 def _read(prompt: Prompt, content: str) -> str:

@@ -146,8 +146,8 @@ def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[Criter
 
 def _decidable_prompt(case: Case, criteria: Sequence[Criterion]) -> Prompt:
     lines = "\n".join(f"{number}. {one.text}" for number, one in enumerate(criteria, 1))
-    texts = {"question": case.question, "criteria": lines}
-    return _CHECK.prompt(case.id, language_of(case.question), texts, 20 + 4 * len(criteria))
+    texts, tokens = {"question": case.question, "criteria": lines}, 20 + 4 * len(criteria)
+    return _CHECK.prompt(case.id, language_of(case.question), texts, tokens, about=(case.advice,))
 
 
 def _read_undecidable(prompt: Prompt, content: str) -> frozenset[int]:

@@ -23,6 +23,7 @@ from medteb_mteb.curation.build import BuildSettings, build
 from medteb_mteb.curation.cases.screen import SCREEN, ScreenSettings
 from medteb_mteb.curation.cases.settle import SETTLE
 from medteb_mteb.curation.cases.verify import VERIFY, VerifySettings
+from medteb_mteb.curation.llm.journal import Journal, text_digest
 from medteb_mteb.curation.step import Estimate, perform
 
 GUIDELINES = [
@@ -168,6 +169,9 @@ def test_every_thread_is_a_case_or_dropped_for_a_counted_reason(tmp_path, paths,
     assert not any(
         re.search("[一-龥]", one["content"].split("# Passages")[0]) for each in english for one in each
     )
+    with Journal(tmp_path / "answers.sqlite") as journal:  # `medteb forget` finds all answers about a case
+        select, question = "SELECT count(*) FROM shown WHERE text = ?", text_digest("What should I drink?")
+        assert journal.db.execute(select, (question,)).fetchone() == (3,)
     # Nothing is asked about the advice of cases that failed the assessment, nor without passages.
     assert not any("<advice-" in prompt and "辛苦" in prompt for prompt in server.prompts)
     assert {body["model"] for body in server.bodies if "stands" in str(body["messages"])} == {"refuter"}

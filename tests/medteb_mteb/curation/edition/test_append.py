@@ -132,6 +132,18 @@ def test_near_copies_of_earlier_queries_are_left_out_and_problems_come_together(
     ]  # fmt: skip
 
 
+def test_a_month_that_comes_late_leaves_the_later_one_as_it_is(tmp_path):
+    live, documents = tmp_path / "clinic", dict.fromkeys(("d-n1", "d-n2", "d-o1", "d-o2"), "")
+    november = [("n1", TOPICS[0], "2026-11"), ("n2", TOPICS[1], "2026-11")]
+    october = [("o1", TOPICS[0] + "呢", "2026-10"), ("o2", TOPICS[2], "2026-10")]
+    for name, rows in (("first", november), ("late", october)):
+        append(AppendSettings(live=live, data=write_data(tmp_path / name, rows, documents)))
+    assert read_live(live).slices["2026-10"].dropped == {NEAR_COPY: 1}
+    both = write_data(tmp_path / "both", [*october, *november], documents)
+    (both / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nn1\td-o2\t0\no1\td-o2\t0\n")
+    assert not any(one["new"] for one in append(AppendSettings(live=live, data=both))["slices"])
+
+
 def test_a_commitment_is_public_and_its_texts_later_proved_to_be_the_same(tmp_path, two_months):
     live, private = tmp_path / "clinic", tmp_path / "private"
     append(AppendSettings(live=live, data=two_months))

@@ -1,0 +1,341 @@
+"""`medteb forget`: plan, removal, records that follow, proof.
+
+The plan is written to a private file in the first folder before anything is changed, since it holds the texts
+to look for; it is deleted once the proof has passed. Each part of the work can be done again, so the same
+command finishes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from mar_st.errors import MarError
+from mar_st.files import counted, locked, read_json, read_record, write_text
+from mar_st.options import Argument, Settings, Switch, say
+from medteb_mteb.curation.edition.extend import next_version
+from medteb_mteb.curation.forget.files import FOLDERS, WORK_FILE, about, texts_of, units
+from medteb_mteb.curation.forget.search import leftovers
+from medteb_mteb.curation.forget.texts import Texts, collect
+from medteb_mteb.curation.lineage import STEP_FILE
+from medteb_mteb.curation.llm.journal import Journal
+from medteb_mteb.curation.step import accept, unchanged
+from medteb_mteb.editions import MANIFEST_NAME, load_edition, mappings, verify, write_manifest
+from medteb_mteb.folders.live import SLICES, Live, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.editions import Edition
+
+#: Row of the table of data in a model card.
+_CARD_DATA = re.compile(r"^\| [^|]* \| `([^`|]+)` \| `[0-9a-f]+` \|$", re.MULTILINE)
+
+
+class ForgetSettings(Settings):
+    """Options of `medteb forget`."""
+
+    ids: Annotated[tuple[str, ...], Argument("ID")] = Field(
+        (), description="Ids of documents and queries to forget."
+    )
+    folders: Annotated[tuple[Path, ...], Switch("--in")] = Field(
+        min_length=1, description="Folder to remove them from, with all below it; may be repeated."
+    )
+    ids_file: Annotated[Path | None, Switch("--ids")] = Field(None, description="File of ids, one per line.")
+    every: bool = Field(False, description="Forget all texts of an id, also if they have nothing in common.")
+    dry_run: bool = Field(False, description="Print what would be removed, and change nothing.")
+
+
+class Plan(BaseModel):
+    """What is to be removed, and the records that have to follow.
+
+    Attributes:
+        texts: The texts.
+        places: Number of removals by path, with the kind.
+        editions: Version, digest and removed rows of the intact editions among them, by folder.
+        steps: Folders of finished steps, in the order in which they ran.
+        vectors: Folders of vectors that belong to their corpus.
+        received: Models that were sent a text, with the number of answers and the days.
+        models: Models that were trained on a changed file.
+    """
+
+    ids: list[str]
+    values: list[str]
+    passages: list[str]
+    notes: list[str]
+    places: dict[str, tuple[str, int]] = Field(default_factory=dict)
+    editions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    steps: list[str] = Field(default_factory=list)
+    vectors: list[str] = Field(default_factory=list)
+    received: list[str] = Field(default_factory=list)
+    models: list[str] = Field(default_factory=list)
+
+    @property
+    def texts(self) -> Texts:
+        """Return the texts to look for."""
+        return Texts(set(self.ids), set(self.values), set(self.passages), self.notes)
+
+
+def forget(settings: ForgetSettings) -> dict[str, Any]:
+    """Remove the texts of a person from everything below some folders, and prove it.
+
+    Removes documents and queries by their ids, and copies of their texts, from data, editions, builds,
+    training data, journals, vectors, indexes, runs and pages. Then all bytes are searched for the texts; the
+    exit code is 1 if a file still holds one. Models that were trained on a text or were sent one are named,
+    since no file can take that back. The same command finishes an interrupted run.
+    """
+    roots, ids = _roots(settings.folders), _ids(settings)
+    with ExitStack() as stack:
+        for root in roots:
+            if not any(kind.claims(root) for kind in FOLDERS):  # these lock themselves
+                stack.enter_context(locked(root))
+        plan = _plan(roots, ids, every=settings.every)
+        report = {
+            "places": {path: f"{kind}: {number}" for path, (kind, number) in plan.places.items()},
+            "notes": plan.notes,
+            "received": plan.received,
+            "models": plan.models,
+        }
+        if settings.dry_run:
+            return {**report, "dry run": True}
+        work = roots[0] / WORK_FILE
+        write_text(work, plan.model_dump_json(), private=True)
+        unreadable = _remove(roots, plan)
+        _follow(plan)
+        say("searching all bytes")
+        found = {**leftovers(roots, plan.texts)}
+        if not found:
+            work.unlink()
+    return {**report, "unreadable": unreadable, "left": found, "failed": bool(found)}
+
+
+def _roots(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders, without those that are in another one."""
+    missing = next((folder for folder in folders if not folder.is_dir()), None)
+    if missing is not None:
+        raise MarError(f"There is no folder {missing}.")
+    real = list(dict.fromkeys(folder.resolve() for folder in folders))
+    return [one for one in real if not any(one != other and one.is_relative_to(other) for other in real)]
+
+
+def _ids(settings: ForgetSettings) -> set[str]:
+    lines = settings.ids_file.read_text(encoding="utf-8-sig").splitlines() if settings.ids_file else ()
+    ids = {one.strip() for one in (*settings.ids, *lines)} - {""}
+    if not ids:
+        raise MarError("No id is given. Name ids of documents or queries, or a file of them by --ids.")
+    return ids
+
+
+# -- plan --
+
+
+def _plan(roots: Sequence[Path], ids: set[str], *, every: bool) -> Plan:
+    """Return the plan of an interrupted run, or look for the texts and where they are."""
+    earlier = _earlier(roots[0] / WORK_FILE, ids)
+    if earlier is not None and set(earlier.ids) == ids:
+        return earlier
+    new = ids - set(earlier.ids if earlier else ())
+    say(f"looking for the texts of {counted(len(new), 'id')}")
+    texts = collect(new, texts_of(roots), texts_of(roots), every=every)
+    if not texts.values and earlier is None:
+        raise MarError(f"No text below {', '.join(map(str, roots))} has one of these ids.")
+    plan = Plan(
+        ids=sorted(ids),
+        values=sorted({*texts.values, *(earlier.values if earlier else ())}),
+        passages=sorted({*texts.passages, *(earlier.passages if earlier else ())}),
+        notes=texts.notes,
+    )
+    _find_places(roots, plan)
+    _find_records(roots, plan)
+    return plan
+
+
+def _earlier(path: Path, ids: set[str]) -> Plan | None:
+    if not path.is_file():
+        return None
+    earlier = Plan.model_validate(read_json(path))
+    if not set(earlier.ids) <= ids:
+        raise MarError(
+            f"{path} is of an unfinished 'medteb forget' of {', '.join(earlier.ids[:9])}. Run it to its end "
+            "first, or name these ids, too."
+        )
+    return earlier
+
+
+def _find_places(roots: Sequence[Path], plan: Plan) -> None:
+    """Find what is to be removed, from which editions, and who was sent it."""
+    texts = plan.texts
+    received: Counter[tuple[str, str, str]] = Counter()
+    for path, kind in units(roots):
+        try:
+            count = kind.remove(path, texts, True)
+        except MarError:  # reported if it holds one of the texts
+            continue
+        if count:
+            plan.places[str(path)] = (kind.name, count)
+            if (folder := _edition_of(path, roots)) is not None:
+                removed = plan.editions.setdefault(str(folder), {})
+                name = path.relative_to(folder).parts[0].partition(".")[0]
+                removed[name] = removed.get(name, 0) + count
+        if kind.name == "journal":
+            with Journal(path) as journal:
+                for row in about(journal, texts):
+                    select = "SELECT llm, model, day FROM answers WHERE id = ?"
+                    received[journal.db.execute(select, (row,)).fetchone()] += 1
+    plan.received = [
+        f"{llm}{f' ({model})' * bool(model)}: {counted(number, 'answer')} on {day}"
+        for (llm, model, day), number in sorted(received.items())
+    ]
+
+
+def _edition_of(path: Path, roots: Sequence[Path]) -> Path | None:
+    """Return the folder of the intact edition that a file belongs to."""
+    for folder in path.parents:
+        record = read_record(folder / MANIFEST_NAME) or {}
+        if "task" in record and "files" in record:
+            try:
+                verify(load_edition(folder))
+            except MarError:
+                return None
+            return folder
+        if folder in roots:
+            break
+    return None
+
+
+def _find_records(roots: Sequence[Path], plan: Plan) -> None:
+    """Find the steps and folders of vectors that are finished now and have to stay so, and trained models."""
+    for folder, removed in plan.editions.items():
+        edition = load_edition(folder)
+        plan.editions[folder] = {"version": edition.version, "digest": edition.digest, "removed": removed}
+    steps = [path.parent for root in roots for path in root.rglob(STEP_FILE)]
+    order = {folder: len(read_json(folder / STEP_FILE)["before"]) for folder in steps if unchanged(folder)}
+    plan.steps = [str(folder) for folder in sorted(order, key=lambda folder: order[folder])]
+    plan.vectors = [path for path, (kind, _) in plan.places.items() if kind == "vectors" and _fits(path)]
+    changed = [Path(path) for path in plan.places]
+    for card in (card for root in roots for card in sorted(root.rglob("README.md"))):
+        named = _CARD_DATA.findall(card.read_text(encoding="utf-8", errors="replace"))
+        if any(_same(Path(one), path) for one in named for path in changed):
+            plan.models.append(str(card.parent))
+
+
+def _same(named: Path, changed: Path) -> bool:
+    """Return True if a path of a card names a changed file, or a folder that it is in."""
+    if named.is_absolute():
+        return changed.is_relative_to(named.resolve())
+    parts = [one for one in named.parts if one not in ("..", ".")]
+    places = range(len(changed.parts) - len(parts) + 1)
+    return bool(parts) and any(list(changed.parts[place : place + len(parts)]) == parts for place in places)
+
+
+def _fits(path: str) -> bool:
+    """Return True if a folder of vectors is that of its corpus, which can still be read."""
+    from mar_st.encode.corpus import scan_corpus  # lazy: datasets
+    from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
+
+    try:
+        corpus = VectorFolder.open(path).manifest["corpus"]
+        return bool(corpus["path"]) and _scan(scan_corpus, corpus["path"]) == corpus["digest"]
+    except MarError:
+        return False
+
+
+def _scan(scan: Any, corpus: str) -> str:
+    return str(scan(corpus, 1, show_progress=False).digest)
+
+
+# -- removal --
+
+
+def _remove(roots: Sequence[Path], plan: Plan) -> list[str]:
+    """Remove the texts; return the files that could not be read."""
+    texts, unreadable = plan.texts, []
+    for path, kind in units(roots):
+        try:
+            if kind.remove(path, texts, False):
+                say(f"{path}: {kind.name}")
+        except MarError as error:
+            if str(path) in plan.places:
+                raise
+            unreadable.append(str(error))
+    return unreadable
+
+
+def _follow(plan: Plan) -> None:
+    """Let manifests, logs, corpora of vectors and records of steps follow their changed files."""
+    from mar_st.encode.corpus import scan_corpus  # lazy: datasets
+    from mar_st.encode.folder import VectorFolder, set_corpus  # lazy: pyarrow
+
+    for name, before in plan.editions.items():
+        folder = Path(name)
+        edition = load_edition(folder)
+        if edition.digest == before["digest"]:
+            edition = _next_edition(edition, before)
+        _log(folder, edition, before["removed"])
+    for name in filter(lambda name: Path(name).is_dir(), plan.vectors):
+        try:
+            corpus = VectorFolder.open(name).manifest["corpus"]["path"]
+            set_corpus(Path(name), _scan(scan_corpus, corpus))
+        except MarError:  # all documents are gone
+            continue
+    for _ in plan.steps:  # a step may come after one whose model it uses
+        for folder in (folder for name in plan.steps if not unchanged(folder := Path(name))):
+            accept(folder)
+
+
+def _next_edition(edition: Edition, before: Mapping[str, Any]) -> Edition:
+    """Write the manifest of an edition's next version, whose history counts what was removed."""
+    folder, removed = edition.path, before["removed"]
+    counts = {name: number - removed.get(name, 0) for name, number in edition.counts.items()}
+    entry = {"version": edition.version, "digest": edition.digest, "changes": {"forgotten": removed}}
+    extra = {key: value for key, value in edition.extra.items() if key != "history"}
+    card = folder / "README.md"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8")
+        for name, number in edition.counts.items():
+            text = text.replace(f"| {name} | {number} |", f"| {name} | {counts[name]} |")
+        write_text(card, text)
+    return write_manifest(
+        folder,
+        task=edition.task,
+        name=edition.name,
+        version=next_version(edition.version),
+        licence=edition.licence,
+        counts=counts,
+        **extra,
+        history=[*mappings(edition.extra, "history"), entry],
+    )
+
+
+def _log(folder: Path, edition: Edition, removed: dict[str, int]) -> None:
+    """Add the new digest of a slice to the log of its live edition."""
+    if not (folder.parent / SLICES).is_file():
+        return
+    live = Live(folder.parent, read_log(folder.parent))
+    known = live.slices.get(folder.name)
+    if known is not None and known.digest != edition.digest:
+        live.added(slice=folder.name, digest=edition.digest, counts=edition.counts, forgotten=removed)
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """Return what was removed, what deleting cannot undo, and what is left."""
+    verb = "would remove" if report.get("dry run") else "removed"
+    lines = [f"{verb} {what} in {path}" for path, what in report["places"].items()]
+    lines += [f"note: {note}" for note in report["notes"]]
+    lines += [f"sent to {one}: ask its provider to delete it" for one in report["received"]]
+    lines += [f"trained on a text: {one}; train it again, or delete it" for one in report["models"]]
+    if report.get("dry run"):
+        return "\n".join(lines)
+    lines += [f"not read: {one}" for one in report["unreadable"]]
+    if any(what.startswith("page") for what in report["places"].values()):
+        lines.append("pages were deleted: write their site again by 'medteb site'")
+    lines += [f"left: {path} {why}" for path, why in report["left"].items()]
+    end = (
+        "clean these files, and run the same command again" if report["left"] else "none of the texts is left"
+    )
+    return "\n".join([*lines, end])
