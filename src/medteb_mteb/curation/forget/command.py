@@ -216,37 +216,25 @@ def _find_records(roots: Sequence[Path], plan: Plan) -> None:
     steps = [path.parent for root in roots for path in root.rglob(STEP_FILE)]
     order = {folder: len(read_json(folder / STEP_FILE)["before"]) for folder in steps if unchanged(folder)}
     plan.steps = [str(folder) for folder in sorted(order, key=lambda folder: order[folder])]
-    plan.vectors = [path for path, (kind, _) in plan.places.items() if kind == "vectors" and _fits(path)]
-    changed = [Path(path) for path in plan.places]
+    folders = [path for path, (kind, _) in plan.places.items() if kind == "vectors"]
+    plan.vectors = [path for path in folders if (both := _corpus_of(path)) and both[0] == both[1]]
     for card in (card for root in roots for card in sorted(root.rglob("README.md"))):
         named = _CARD_DATA.findall(card.read_text(encoding="utf-8", errors="replace"))
-        if any(_same(Path(one), path) for one in named for path in changed):
+        ends = ["/" + "/".join(Path(one).parts[-2:]) + "/" for one in named]
+        if any(end in f"{path}/" for end in ends for path in plan.places):
             plan.models.append(str(card.parent))
 
 
-def _same(named: Path, changed: Path) -> bool:
-    """Return True if a path of a card names a changed file, or a folder that it is in."""
-    if named.is_absolute():
-        return changed.is_relative_to(named.resolve())
-    parts = [one for one in named.parts if one not in ("..", ".")]
-    places = range(len(changed.parts) - len(parts) + 1)
-    return bool(parts) and any(list(changed.parts[place : place + len(parts)]) == parts for place in places)
-
-
-def _fits(path: str) -> bool:
-    """Return True if a folder of vectors is that of its corpus, which can still be read."""
+def _corpus_of(path: str) -> tuple[str, str] | None:
+    """Return the digest of the corpus that was encoded, and that of the corpus as it is now; None without."""
     from mar_st.encode.corpus import scan_corpus  # lazy: datasets
     from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
 
     try:
         corpus = VectorFolder.open(path).manifest["corpus"]
-        return bool(corpus["path"]) and _scan(scan_corpus, corpus["path"]) == corpus["digest"]
-    except MarError:
-        return False
-
-
-def _scan(scan: Any, corpus: str) -> str:
-    return str(scan(corpus, 1, show_progress=False).digest)
+        return corpus["digest"], scan_corpus(corpus["path"] or "", 1, show_progress=False).digest
+    except MarError:  # it is not there any more, or all documents are gone
+        return None
 
 
 # -- removal --
@@ -268,8 +256,7 @@ def _remove(roots: Sequence[Path], plan: Plan) -> list[str]:
 
 def _follow(plan: Plan) -> None:
     """Let manifests, logs, corpora of vectors and records of steps follow their changed files."""
-    from mar_st.encode.corpus import scan_corpus  # lazy: datasets
-    from mar_st.encode.folder import VectorFolder, set_corpus  # lazy: pyarrow
+    from mar_st.encode.folder import set_corpus  # lazy: pyarrow
 
     for name, before in plan.editions.items():
         folder = Path(name)
@@ -277,12 +264,9 @@ def _follow(plan: Plan) -> None:
         if edition.digest == before["digest"]:
             edition = _next_edition(edition, before)
         _log(folder, edition, before["removed"])
-    for name in filter(lambda name: Path(name).is_dir(), plan.vectors):
-        try:
-            corpus = VectorFolder.open(name).manifest["corpus"]["path"]
-            set_corpus(Path(name), _scan(scan_corpus, corpus))
-        except MarError:  # all documents are gone
-            continue
+    for name in plan.vectors:
+        if (digests := _corpus_of(name)) is not None:
+            set_corpus(Path(name), digests[1])
     for _ in plan.steps:  # a step may come after one whose model it uses
         for folder in (folder for name in plan.steps if not unchanged(folder := Path(name))):
             accept(folder)
