@@ -52,7 +52,7 @@ def definitions(file: str | Path, *, start: str, name: str = "month") -> Any:
     assets: list[Any] = []
     earlier: list[str] = []
     for entry in entries:
-        kind = STEPS.get(entry.get("step") if isinstance(entry, dict) else None)
+        kind = STEPS.get(str(entry.get("step")) if isinstance(entry, dict) else "")
         if kind is None:
             raise MarError(f"{path}: {entry!r} is not a step. 'medteb build --dry-run' checks the file.")
         step = str(entry.get("name", kind.name))

@@ -29,7 +29,7 @@ from medteb_mteb.editions import MANIFEST_NAME, load_edition, mappings, verify, 
 from medteb_mteb.folders.live import SLICES, Live, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from medteb_mteb.editions import Edition
 
@@ -178,7 +178,7 @@ def _find_places(roots: Sequence[Path], plan: Plan) -> None:
             continue
         if count:
             plan.places[str(path)] = (kind.name, count)
-            if (folder := _edition_of(path, roots)) is not None:
+            if (folder := _edition_of(path, roots, plan.editions)) is not None:
                 removed = plan.editions.setdefault(str(folder), {})
                 name = path.relative_to(folder).parts[0].partition(".")[0]
                 removed[name] = removed.get(name, 0) + count
@@ -193,9 +193,11 @@ def _find_places(roots: Sequence[Path], plan: Plan) -> None:
     ]
 
 
-def _edition_of(path: Path, roots: Sequence[Path]) -> Path | None:
-    """Return the folder of the intact edition that a file belongs to."""
+def _edition_of(path: Path, roots: Sequence[Path], known: Container[str]) -> Path | None:
+    """Return the folder of the intact edition that a file belongs to; known ones are not verified again."""
     for folder in path.parents:
+        if str(folder) in known:
+            return folder
         record = read_record(folder / MANIFEST_NAME) or {}
         if "task" in record and "files" in record:
             try:

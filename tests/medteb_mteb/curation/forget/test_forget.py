@@ -248,6 +248,20 @@ def test_copies_that_are_left_are_found(tree):
     assert not (tree / WORK_FILE).exists()
 
 
+def test_models_and_endpoints_that_had_a_text_are_named(tree):
+    for name, file in (("old", "raw.jsonl"), ("new", "pairs/corpus.jsonl")):
+        (tree / name).mkdir()
+        card = f"| data | source | sha256 |\n|---|---|---|\n| x | `build/{file}` | `{'a' * 64}` |\n"
+        (tree / name / "README.md").write_text(card)
+    report = json.loads(forget(tree, "--json").stdout)
+    assert [Path(one).name for one in report["models"]] == ["new"]
+    assert {one.split()[0].rstrip(":") for one in report["received"]} == {
+        "rule-words",
+        "rule-strict",
+        "writer",
+    }
+
+
 def test_an_id_of_two_persons_is_refused(tree):
     row = json.dumps(
         {"_id": PERSON[1], "text": "完全不同的一段话，讲的是另外一个人的膝盖手术和康复训练安排。"}
