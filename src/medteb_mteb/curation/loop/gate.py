@@ -8,6 +8,7 @@ correction for their number.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,8 +112,8 @@ def _page(settings: GateSettings, table: ResultTable) -> Page:
 def _score(score: Mapping[str, Any] | None) -> str:
     if score is None or score["score"] is None:
         return "-"
-    nan = float("nan")
-    return with_interval(score["score"], score["low"] or nan, score["high"] or nan)
+    ends = [math.nan if score[end] is None else score[end] for end in ("low", "high")]
+    return with_interval(score["score"], *ends)
 
 
 def _finding(task: str, compared: Comparison | None, settings: GateSettings, *, newest: bool) -> Finding:
@@ -121,15 +122,15 @@ def _finding(task: str, compared: Comparison | None, settings: GateSettings, *, 
     if compared is None:
         return Finding(title, "fail", "The scores per query cannot be compared: too few queries.")
     shown = with_interval(compared.difference, compared.low, compared.high, "+.4f")
-    significant = settings.better is not None and newest
-    if significant:
-        passed = compared.difference > 0 and compared.p_value < (settings.better or 0)
+    if newest and settings.better is not None:
+        passed = compared.difference > 0 and compared.p_value < settings.better
         rule = f"must be above 0 with p < {settings.better:g}"
     else:
         passed = compared.low > -settings.margin
         rule = f"must be above {-settings.margin:g} with its whole interval"
     p = probability(compared.p_value, relation=True)
-    reason = f"Difference {shown}, p {p}; it {rule}. Differences of {compared.detectable:.3f} are found."
+    found = f"A true difference of {compared.detectable:.3f} is found four times in five."
+    reason = f"The difference is {shown}, p {p}; it {rule}. {found}"
     numbers = {
         name: round(value, 6) if isinstance(value, float) else value
         for name, value in compared._asdict().items()
