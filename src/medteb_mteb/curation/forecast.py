@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import read_rows
@@ -78,13 +79,14 @@ def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Estimate:
     if kind == "texts":
         tokens = [tokens_of("\n".join(filter(None, text.fields))) for text in read_texts(path, columns)]
         return Estimate(len(tokens), sum(tokens))
-    if kind in ("file", "sheet", "editions"):
+    if kind in ("file", "sheet", "editions", "agreement"):
         return Estimate(0)
     if kind == "cases":
         advice = [len(row.values.get("advice", ())) for row in read_rows(path, table="cases")]
         return Estimate(len(advice), queries=sum(advice))
     rows, queries = 0, set()
-    for row in read_rows(path):
+    named = Path(path, f"{kind}.jsonl")  # of a step's folder, which holds other files, too
+    for row in read_rows(named if named.is_file() else path):
         several = row.values.get("corpus-ids")
         rows += len(several) if isinstance(several, list) else 1
         queries.add(row.values.get("query-id", row.values.get("query")))

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
+from medteb_mteb.curation.build import load_build
+from medteb_mteb.curation.forecast import forecast
 from medteb_mteb.curation.labels.agreement import of_two_raters
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.rubrics.graders import Words
@@ -156,6 +158,14 @@ def test_graders_are_measured_and_scores_are_shown_by_their_agreement(tmp_path, 
     graded = json.loads((tmp_path / "graded/scores.json").read_text())
     assert graded["refused"] == {"b": "not shown: agreement not known"}  # people always say yes
     assert {row["value"] for row in graded["scores"]} == {"", "a"}
+    # The folders of steps as inputs of another build.
+    file = tmp_path / "build.yaml"
+    paths = "rubrics: rubrics.jsonl, answers: [answers.jsonl], agreement: out"
+    entry = "grader: {name: words, rule: words}"
+    file.write_text(
+        f"steps:\n- {{step: grade, {paths}, {entry}}}\n- {{step: graders, labelled: labelled.jsonl}}"
+    )
+    assert [one["rows"] for one in forecast(load_build(file).steps)] == [12, 21]
 
 
 @pytest.mark.parametrize(
