@@ -112,8 +112,8 @@ def _page(settings: GateSettings, table: ResultTable) -> Page:
 def _score(score: Mapping[str, Any] | None) -> str:
     if score is None or score["score"] is None:
         return "-"
-    ends = [math.nan if score[end] is None else score[end] for end in ("low", "high")]
-    return with_interval(score["score"], *ends)
+    low, high = (math.nan if score[end] is None else score[end] for end in ("low", "high"))
+    return with_interval(score["score"], low, high)
 
 
 def _finding(task: str, compared: Comparison | None, settings: GateSettings, *, newest: bool) -> Finding:
