@@ -1,11 +1,13 @@
 """The project's own results, which the documentation shows as pages: scores, rankings and latency.
 
-    python benchmarks/results.py WORK [--model FOLDER ...] [--latency]
+    python -m benchmarks.results WORK [--model FOLDER ...] [--halves DATA] [--latency]
 
 Runs every model that runs on a laptop, and further model folders, on the packaged edition and the sample of
 mar-zh, in WORK (finished scores are kept there), and copies what the pages need to benchmarks/results: mteb's
 results, scores per query, and the first ten documents of each query. The small query encoders of mar-zh take
-part by the rankings of `mar search` on the vectors of the sample. `--latency` measures the median time of one
+part by the rankings of `mar search` on the vectors of the sample. `--halves` adds the test halves of the
+Chinese sets of `benchmarks/chinese.py`, without rankings; `models/mar-zh/test-log.tsv` lists each use of them
+by hand. `--latency` measures the median time of one
 query of the sample through `encode_query`, with one thread, and writes it to benchmarks/results/about.yaml;
 the other facts there are written by hand.
 """
@@ -13,6 +15,7 @@ the other facts there are written by hand.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import time
@@ -21,6 +24,7 @@ from statistics import median
 
 import torch
 import yaml
+from benchmarks.chinese import COLUMNS, half
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
@@ -51,6 +55,28 @@ def run(work: Path, folders: list[Path]) -> None:
         queries = ["--queries", SAMPLE / "queries.jsonl", "--query-encoder", encoder]
         call("mar", "search", work / "index", *queries, "--out", ranking)
         call("medteb", "run", "--data", SAMPLE, "-m", ranking, *options)
+
+
+def run_halves(work: Path, data: Path, folders: list[Path]) -> None:
+    """Score all models on the test halves of the Chinese retrieval sets."""
+    halves = [write_half(data / sets[0], work / "halves" / f"{name}-test") for name, sets in COLUMNS.items()]
+    sources = [word for folder in halves for word in ("--data", folder)]
+    models = [word for model in (*MODELS, *folders) for word in ("-m", model)]
+    call("medteb", "run", *sources, *models, "--output-folder", work / "results")
+
+
+def write_half(source: Path, out: Path) -> Path:
+    """Write a data folder with the questions of the test half and all documents."""
+    queries = [row.values for row in read_rows(source / "queries.jsonl")]
+    chosen = {str(row["_id"]) for row in queries if half(str(row["text"])) == "test"}
+    (out / "qrels").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source / "corpus.jsonl", out / "corpus.jsonl")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in queries if str(row["_id"]) in chosen]
+    (out / "queries.jsonl").write_text("".join(lines), encoding="utf-8")
+    header, *rows = (source / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [row for row in rows if row.partition("\t")[0] in chosen]
+    (out / "qrels" / "test.tsv").write_text("".join([header, *kept]), encoding="utf-8")
+    return out
 
 
 def copy(work: Path) -> None:
@@ -97,10 +123,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--model", type=Path, action="append", default=[], dest="folders")
+    parser.add_argument("--halves", type=Path)
     parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     run(options.work, options.folders)
+    if options.halves:
+        run_halves(options.work, options.halves, options.folders)
     copy(options.work)
     if options.latency:
         latency(options.folders)
