@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import counted, locked, read_json, read_record, write_text
 from mar_st.options import Argument, Settings, Switch, say
+from mar_st.text.values import as_grade, as_id
 from medteb_mteb.curation.edition.extend import next_version
 from medteb_mteb.curation.forget.files import FOLDERS, WORK_FILE, about, texts_of, units
 from medteb_mteb.curation.forget.search import leftovers
@@ -29,7 +32,7 @@ from medteb_mteb.editions import MANIFEST_NAME, load_edition, mappings, verify, 
 from medteb_mteb.folders.live import SLICES, Live, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from medteb_mteb.editions import Edition
 
@@ -62,6 +65,7 @@ class Plan(BaseModel):
         vectors: Folders of vectors that belong to their corpus.
         received: Models that were sent a text, with the number of answers and the days.
         models: Models that were trained on a changed file.
+        unanswered: Queries that lose their last relevant document, by data folder; they go from it, too.
     """
 
     ids: list[str]
@@ -74,11 +78,24 @@ class Plan(BaseModel):
     vectors: list[str] = Field(default_factory=list)
     received: list[str] = Field(default_factory=list)
     models: list[str] = Field(default_factory=list)
+    unanswered: dict[str, list[str]] = Field(default_factory=dict)
 
     @property
     def texts(self) -> Texts:
         """Return the texts to look for."""
         return Texts(set(self.ids), set(self.values), set(self.passages), self.notes)
+
+    def by_place(self) -> Callable[[Path], Texts]:
+        """Return a function that returns what goes from a file or folder: the texts, and `unanswered`."""
+        whole = self.texts
+        inside = {
+            Path(folder): replace(whole, ids={*whole.ids, *some}) for folder, some in self.unanswered.items()
+        }
+
+        def texts_for(path: Path) -> Texts:
+            return next((texts for folder, texts in inside.items() if path.is_relative_to(folder)), whole)
+
+        return texts_for
 
 
 def forget(settings: ForgetSettings) -> dict[str, Any]:
@@ -149,7 +166,13 @@ def _plan(roots: Sequence[Path], ids: set[str], *, every: bool) -> Plan:
         values=sorted({*texts.values, *(earlier.values if earlier else ())}),
         passages=sorted({*texts.passages, *(earlier.passages if earlier else ())}),
         notes=texts.notes,
+        unanswered={**(earlier.unanswered if earlier else {})},
     )
+    for folder, queries in _unanswered(roots, ids):
+        plan.unanswered[folder] = sorted({*plan.unanswered.get(folder, ()), *queries})
+        plan.notes.append(
+            f"{folder} also loses queries without another relevant document: {', '.join(queries[:9])}"
+        )
     _find_places(roots, plan)
     _find_records(roots, plan)
     return plan
@@ -167,13 +190,28 @@ def _earlier(path: Path, ids: set[str]) -> Plan | None:
     return earlier
 
 
+def _unanswered(roots: Sequence[Path], ids: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield data folders with the queries that lose their last relevant document."""
+    for folder in (path.parent for root in roots for path in sorted(root.rglob("qrels")) if path.is_dir()):
+        positives: dict[str, set[str]] = {}
+        for file in sorted((folder / "qrels").iterdir()):
+            with suppress(MarError):  # no table; reported if it holds one of the texts
+                for row in read_rows(file):
+                    query, document = (as_id(row.values.get(key)) for key in ("query-id", "corpus-id"))
+                    if query and document and (as_grade(row.values.get("score", 1)) or 0) > 0:
+                        positives.setdefault(query, set()).add(document)
+        lost = sorted(query for query, some in positives.items() if some <= ids and query not in ids)
+        if lost:
+            yield str(folder), lost
+
+
 def _find_places(roots: Sequence[Path], plan: Plan) -> None:
     """Find what is to be removed, from which editions, and who was sent it."""
-    texts = plan.texts
+    texts, texts_for = plan.texts, plan.by_place()
     received: Counter[tuple[str, str, str]] = Counter()
     for path, kind in units(roots):
         try:
-            count = kind.remove(path, texts, True)
+            count = kind.remove(path, texts_for(path), True)
         except MarError:  # reported if it holds one of the texts
             continue
         if count:
@@ -244,10 +282,10 @@ def _corpus_of(path: str) -> tuple[str, str] | None:
 
 def _remove(roots: Sequence[Path], plan: Plan) -> list[str]:
     """Remove the texts; return the files that could not be read."""
-    texts, unreadable = plan.texts, []
+    texts_for, unreadable = plan.by_place(), []
     for path, kind in units(roots):
         try:
-            if kind.remove(path, texts, False):
+            if kind.remove(path, texts_for(path), False):
                 say(f"{path}: {kind.name}")
         except MarError as error:
             if str(path) in plan.places:

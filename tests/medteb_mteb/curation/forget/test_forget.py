@@ -26,6 +26,7 @@ from medteb_mteb.curation.forget.texts import Texts, collect, passages_of
 from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.journal import Answer, Journal
 from medteb_mteb.editions import load_edition, verify
+from medteb_mteb.folders.content import read_folder
 from medteb_mteb.folders.live import read_live
 
 DOCUMENT = (
@@ -309,30 +310,35 @@ def test_passages_of_other_texts_are_not_theirs():
 
 def test_slices_of_a_live_edition_log_the_removal_and_stay_valid(tmp_path):
     data, live = tmp_path / "data", tmp_path / "live"
-    days = ["2026-10-03", "2026-10-20", "2026-11-05", "2026-11-30"]
+    days = ["2026-10-03", "2026-10-20", "2026-11-05", "2026-11-30", "2026-10-25"]
     (data / "qrels").mkdir(parents=True)
     for name, prefix, texts in (
-        ("queries", "q", [f"{disease}怎么办" for disease in DISEASES[:4]]),
-        ("corpus", "d", [f"{disease}的治疗以休息为主" for disease in DISEASES[:4]]),
+        ("queries", "q", [f"{disease}怎么办" for disease in DISEASES[:5]]),
+        ("corpus", "d", [f"{disease}的治疗以休息为主" for disease in DISEASES[:5]]),
     ):
         rows = zip(texts, days, strict=True)
         dated = [{"_id": f"{prefix}{n}", "text": text, "date": day} for n, (text, day) in enumerate(rows)]
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in dated))
-    pairs = "".join(f"q{number}\td{number}\t1\n" for number in range(4))
+    pairs = "".join(f"q{number}\td{number}\t1\n" for number in range(5))
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + pairs)
     settings = AppendSettings(live=live, data=data, licence="cc-by-4.0")
     append(settings)
     before = read_live(live)
-    result = CliRunner().invoke(app, ["forget", "q0", "d0", "--in", str(data), "--in", str(live)])
+    result = CliRunner().invoke(app, ["forget", "q0", "d0", "d1", "--in", str(data), "--in", str(live)])
     assert result.exit_code == 0, result.output
     after = read_live(live)
     assert after.log[:2] == before.log
     assert [(one.slice, one.forgotten) for one in after.log[2:]] == [
-        ("2026-10", {"corpus": 1, "labels": 1, "queries": 1, "qrels": 1}),
-        ("2026-11", {"corpus": 1}),
+        ("2026-10", {"corpus": 2, "labels": 2, "queries": 2, "qrels": 2}),
+        ("2026-11", {"corpus": 2}),
     ]
     for month, entry in after.slices.items():
         verify(load_edition(live / month))
+        # q1 has lost its only relevant document.
+        assert (
+            read_folder(live / month).retrieval.qrels.keys()
+            == {"2026-10": {"q4"}, "2026-11": {"q2", "q3"}}[month]
+        )
         assert '"d0"' not in (live / month / "corpus.jsonl").read_text()
         assert entry.counts["corpus"] == len((live / month / "corpus.jsonl").read_text().splitlines())
     assert [one["new"] for one in append(settings)["slices"]] == [False, False]
