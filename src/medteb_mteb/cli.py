@@ -8,6 +8,7 @@ from medteb_mteb.commands import site as sites
 from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
+from medteb_mteb.curation.build_file import STEPS
 from medteb_mteb.curation.forget import command as forgetting
 from medteb_mteb.curation.loop.releases import RollbackSettings, rollback
 from medteb_mteb.curation.step import add_step
@@ -30,7 +31,7 @@ command(app, "rollback", RollbackSettings, rollback, group=USUAL)
 command(app, "forget", forgetting.ForgetSettings, forgetting.forget, show=forgetting.as_text, group=DATA)
 command(app, "validate", ValidateSettings, validate, show=as_text, group=DATA)
 app.add_typer(edition_app(), name="edition", rich_help_panel=DATA)
-for _step in build.STEPS.values():
+for _step in STEPS.values():
     if _step.alone:
         add_step(app, _step, group=STEPS_OF_BUILD)
 

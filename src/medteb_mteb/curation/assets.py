@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from mar_st.errors import MarError
 from mar_st.files import load_package
 from mar_st.options import read_yaml
-from medteb_mteb.curation.build import STEPS, BuildSettings, build
+from medteb_mteb.curation.build import BuildSettings, build
+from medteb_mteb.curation.build_file import STEPS
 from medteb_mteb.curation.loop.gate import GATE
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def definitions(file: str | Path, *, start: str, name: str = "month") -> Any:
         name: Name of the value in the file that is the month.
 
     Raises:
-        MarError: Dagster is missing, or the file is no build of such months.
+        MarError: Dagster is missing, or the file is not a build with the name in its paths.
     """
     dg = load_package("dagster", extra="dagster")
     path = Path(file).resolve()

@@ -15,7 +15,7 @@ from medteb_mteb.curation.step import Estimate, fingerprint, paths_of, tokens_of
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from medteb_mteb.curation.build import Planned
+    from medteb_mteb.curation.build_file import Planned
     from medteb_mteb.curation.step import Kind
 
 

@@ -12,7 +12,8 @@ from tests.medteb_mteb.curation.diseases import DISEASES
 
 from mar_st.errors import MarError
 from medteb_mteb.curation import assets
-from medteb_mteb.curation.build import STEPS, BuildSettings, build
+from medteb_mteb.curation.build import BuildSettings, build
+from medteb_mteb.curation.build_file import STEPS
 from medteb_mteb.curation.step import Counts, Input, Step, StepSettings
 
 dg = pytest.importorskip("dagster", reason="needs pip install 'medteb[dagster]'")

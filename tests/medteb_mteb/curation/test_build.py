@@ -12,8 +12,9 @@ import yaml
 from tests.medteb_mteb.curation.diseases import DISEASES, SYNONYMS
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.build import STEPS as STEP_TABLE
-from medteb_mteb.curation.build import BuildSettings, as_text, build, load_build
+from medteb_mteb.curation.build import BuildSettings, as_text, build
+from medteb_mteb.curation.build_file import STEPS as STEP_TABLE
+from medteb_mteb.curation.build_file import load_build
 from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.editions import load_edition, verify
 
