@@ -7,7 +7,6 @@ not need torch.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from mar_st.encode.settings import SHARD_ROWS, VectorType
 from mar_st.errors import MarError
 from mar_st.files import finished, one_line, read_json, read_record, sha256, write_json
+from mar_st.text.texts import text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -352,6 +352,6 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
         MarError: A text is not valid Unicode.
     """
     try:
-        return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
+        return list(map(text_digest, texts))
     except UnicodeEncodeError as error:
         raise MarError(f"A text holds half of a surrogate pair ({error}). Correct it.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Document: TypeAlias = "str | Mapping[str, str]"
+
+
+def text_digest(text: str) -> bytes:
+    """Return the first 16 bytes of the sha256 of a text in UTF-8, by which vectors and answers know it.
+
+    Raises:
+        UnicodeEncodeError: It holds half of a surrogate pair.
+    """
+    return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def join_document(document: Document) -> str:

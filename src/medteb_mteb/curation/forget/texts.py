@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.files import load_package
+from mar_st.text.texts import text_digest
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import FIELD_KEYS
-from medteb_mteb.curation.llm.journal import text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +84,7 @@ class Texts:
 
         Args:
             row: The row.
-            root: It is no row but the content of a JSON file: entries go alone.
+            root: The row is the content of a JSON file: its entries go alone.
             inner: It is an object inside a row.
         """
         by_text = root or not any(key in row for key in OWN_IDS)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from mar_st.files import finished
+from mar_st.text.texts import text_digest
 from medteb_mteb.curation.judge.answers import Verdict, read_answer
 from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, CONTROL_TEXTS, MISGRADED_REASONS, OFF_TOPIC
 from medteb_mteb.curation.judge.injection import suspicious
@@ -34,7 +35,7 @@ from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, Reques
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 from medteb_mteb.curation.llm.generate import Generation, Job, ask
-from medteb_mteb.curation.llm.journal import Journal, text_digest
+from medteb_mteb.curation.llm.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +110,7 @@ class _Asked:
                     again.append(self.plan.alone(request.query, key, document, reason, 1))
                 else:
                     texts = self.plan.material
-                    pair = text_digest(texts.queries[request.query]), text_digest(texts.documents[document])
+                    pair = texts.query_digests[request.query][:16], texts.document_digests[document][:16]
                     place = number + 1, len(shown.names), result.rows[name]
                     self.grades[key] = Grade(grade, reason, request.attempt, *place, *pair)
         self.requests = again

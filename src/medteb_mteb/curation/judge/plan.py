@@ -53,7 +53,7 @@ class Grade:
         place: Number of the passage in its prompt, from 1.
         shown: Number of passages in the prompt, including control passages.
         answer: Row of the answer in the journal.
-        query: Digest of the query, see `medteb_mteb.curation.llm.journal.text_digest`.
+        query: Digest of the query, see `mar_st.text.texts.text_digest`.
         document: Digest of the passage.
     """
 

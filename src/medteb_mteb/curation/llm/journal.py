@@ -7,7 +7,6 @@ texts in the prompt of an answer. The judges keep their final grades in a table 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 from collections import Counter
@@ -20,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from mar_st.errors import MarError
 from mar_st.files import regular
+from mar_st.text.texts import text_digest
 from mar_st.text.values import writable
 
 if TYPE_CHECKING:
@@ -204,11 +204,6 @@ class Journal:
         if "not a database" in str(error) or "malformed" in str(error):
             advice = "the file is damaged: restore it, or move it away to begin a new one"
         return MarError(f"The journal {self.path} cannot be used ({error}); {advice}.")
-
-
-def text_digest(text: str) -> bytes:
-    """Return the digest (16 bytes) by which a journal and a folder of vectors know a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def journal_path(out: str | Path) -> Path:

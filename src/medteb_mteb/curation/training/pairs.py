@@ -6,7 +6,6 @@ the batch are its negatives, so a text must not occur twice.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.errors import MarError
+from mar_st.text.texts import text_digest
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
@@ -74,7 +74,7 @@ def _rows(
             leaks = settings.held_out().leaks([text.full for text in texts])
         for place, text in enumerate(texts):
             # The probability that two of 10 million texts have the same 16 bytes is below 1e-24.
-            key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:16]
+            key = text_digest(text.full)
             reason = "duplicate" if key in seen else TEST_QUERY if place in leaks else ""
             seen.add(key)
             if reason:

@@ -19,11 +19,12 @@ from mar_st.errors import MarError
 from mar_st.index.build import build_index
 from mar_st.model.mar import open_model
 from mar_st.model.names import packaged_folder
+from mar_st.text.texts import text_digest
 from medteb_mteb.curation.build import BuildSettings, build
 from medteb_mteb.curation.cases.screen import SCREEN, ScreenSettings
 from medteb_mteb.curation.cases.settle import SETTLE
 from medteb_mteb.curation.cases.verify import VERIFY, VerifySettings
-from medteb_mteb.curation.llm.journal import Journal, text_digest
+from medteb_mteb.curation.llm.journal import Journal
 from medteb_mteb.curation.step import Estimate, perform
 
 GUIDELINES = [
