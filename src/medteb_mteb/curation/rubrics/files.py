@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.text.values import as_id, as_number, as_text, writable
+from mar_st.text.values import as_date, as_id, as_number, as_text, writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,6 @@ IDS = ("_id", "prompt_id", "case_id", "id")
 DATES = ("date", "post_time")
 #: Prefix of the tag that names a criterion's axis.
 AXIS = "axis:"
-_DATE = re.compile(r"(\d{4})[-/.年](\d{1,2})\b|(\d{4})(\d{2})\d{2}$")
 _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
@@ -42,7 +41,7 @@ class Case:
         id: Its id.
         question: The question with what the patient tells before it.
         advice: The physician's answer; empty if unknown.
-        date: When it was asked, as given; empty if unknown.
+        date: Day or month when it was asked; empty if unknown.
     """
 
     id: str
@@ -74,7 +73,7 @@ class Rubric:
         id: Id of the question.
         prompt: The conversation: role and content of each message.
         criteria: The criteria; at least one has positive points.
-        date: When it was asked, as given; empty if unknown.
+        date: Day or month when it was asked; empty if unknown.
     """
 
     id: str
@@ -97,8 +96,7 @@ class Rubric:
     @property
     def month(self) -> str:
         """Return the month of the date, `YYYY-MM`; empty without one."""
-        found = _DATE.match(self.date)
-        return f"{found[1] or found[3]}-{int(found[2] or found[4]):02d}" if found else ""
+        return self.date[:7]
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `rubrics.jsonl`."""
@@ -212,9 +210,10 @@ def _new_id(values: dict[str, Any], seen: set[str]) -> str:
 
 def _date(values: dict[str, Any]) -> str:
     date = next((values[name] for name in DATES if values.get(name)), "")
-    if date and not _DATE.match(str(date)):
-        raise MarError(f"expected a date such as 2026-01-31; got {date!r}.")
-    return str(date)
+    day = as_date(str(date)[:10].replace("/", "-")) if date else ""  # a time may follow
+    if day is None:
+        raise MarError(f"expected a date like 2026-01-31 or 2026-01; got {date!r}.")
+    return day
 
 
 def _joined(values: dict[str, Any], *names: str) -> str:
