@@ -50,10 +50,11 @@ def release(settings: ReleaseSettings) -> Counts:
     out = settings.out
     point(out / MODEL, Path(os.path.relpath(settings.model, out)))
     texts = {text.id: text for text in read_texts(settings.documents)}
-    known = _known(settings)
+    before = _served_index(settings)
+    known = _known(before)
     encoded = {key: text for key, text in texts.items() if known.get(key) != (text.title, text.text)}
     if not (out / INDEX).exists():
-        _index(settings, encoded, sorted(known.keys() - texts.keys()), whole=not known)
+        _index(settings, encoded, before, sorted(known.keys() - texts.keys()))
     shutil.rmtree(out / _WORK, ignore_errors=True)
     point(settings.releases / settings.release, Path(os.path.relpath(out, settings.releases)))
     point(settings.releases / CURRENT, Path(settings.release))
@@ -76,11 +77,10 @@ def _served_index(settings: ReleaseSettings) -> Path | None:
     return index if read_manifest(index)["space"] == space_of(settings.model) else None
 
 
-def _known(settings: ReleaseSettings) -> dict[str, tuple[str, str]]:
-    """Return title and text of the documents whose vectors can be kept, by id."""
+def _known(index: Path | None) -> dict[str, tuple[str, str]]:
+    """Return title and text of the documents of an index by id; none without an index."""
     from mar_st.index.folder import FolderIndex  # lazy: faiss
 
-    index = _served_index(settings)
     if index is None:
         return {}
     entries = (
@@ -91,8 +91,10 @@ def _known(settings: ReleaseSettings) -> dict[str, tuple[str, str]]:
     return {entry.id: (entry.title, entry.text) for entry in entries}
 
 
-def _index(settings: ReleaseSettings, encoded: Mapping[str, Text], gone: list[str], *, whole: bool) -> None:
-    """Write the index: a new one, or a copy of the served one with the documents that changed."""
+def _index(
+    settings: ReleaseSettings, encoded: Mapping[str, Text], before: Path | None, gone: list[str]
+) -> None:
+    """Write the index: a new one, or a copy of the one before with the documents that changed."""
     from mar_st.encode.encoding import encode_corpus  # lazy: torch
     from mar_st.index.build import add, build_index, delete  # lazy: faiss
 
@@ -104,11 +106,10 @@ def _index(settings: ReleaseSettings, encoded: Mapping[str, Text], gone: list[st
                 row = {"_id": text.id, "title": text.title, "text": text.text}
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
         encode_corpus(settings.model, corpus, vectors, say=say)
-    if whole:
+    if before is None:
         build_index(vectors, out / INDEX, corpus=corpus, say=say)
         return
     with finished_folder(out / INDEX) as part:
-        before: Path = _served_index(settings)  # type: ignore[assignment]
         shutil.copytree(before, part, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
         if gone:
             delete(part, gone)
