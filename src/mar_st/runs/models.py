@@ -310,7 +310,7 @@ def write_sides(model: str | Path, out: str | Path) -> tuple[dict[Side, dict[str
         prompts.
 
     Raises:
-        MarError: There is no such model.
+        MarError: The model does not exist.
     """
     folder = fetch(model)
     saved = read_record(folder / "config_sentence_transformers.json") or {}

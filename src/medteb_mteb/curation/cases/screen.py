@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MAX_ADVICE = 8
 #: Characters of a thread at most; a longer one is dropped, since a part of it is not the case.
 LONGEST = 20_000
-#: Reasons of the LLM why a thread is no case; any other is counted as `not-clinical`.
+#: Reasons that the LLM may give to drop a thread; any other is counted as `not-clinical`.
 REASONS = ("not-clinical", "advertisement", "no-narrative", "no-question", "no-advice")
 
 _PICTURE = re.compile(r"!\[|<img\b|\[(图片|图|image|photo)\]|\.(jpe?g|png|gif|webp)\b", re.IGNORECASE)
@@ -61,7 +61,7 @@ class ScreenSettings(WriterSettings, PrivateSettings):
 
 
 class Extraction(NamedTuple):
-    """What an LLM has extracted from a thread, or the reason why it is no case."""
+    """What an LLM has extracted from a thread, or its reason to drop the thread."""
 
     reason: str
     narrative: Sequence[str] = ()

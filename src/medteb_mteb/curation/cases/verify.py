@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.generate import Generation
 
-#: Categories of a question; `NO_CATEGORY` is no clinical one.
+#: Clinical categories of a question, and the word for any other question.
 CATEGORIES, NO_CATEGORY = ("diagnosis", "treatment", "management", "epidemiology"), "none"
 #: Share of the required information above which a case is kept.
 MIN_INFORMATION = 0.5

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from medteb_mteb.editions import Edition
     from medteb_mteb.folders.content import RetrievalData, TaskFolder
 
-#: File with the nonce of a commitment; hidden, so it is no part of the edition.
+#: File with the nonce of a commitment; hidden, so it is not part of the edition.
 NONCE = ".nonce"
 #: Why queries are left out.
 NEAR_COPY, UNANSWERED = "near copies of queries of earlier slices", "without a relevant document"
@@ -252,7 +252,7 @@ class _Maker:
         )
 
     def _card(self, name: str, month: str) -> str:
-        """Return a README.md, which is no part of the digest, with what the Hub and mteb read of it."""
+        """Return a README.md, which is not part of the digest, with what the Hub and mteb read of it."""
         header = {"language": self.folder.layout.hub_languages, "license": self.licence}
         text = yaml.safe_dump({key: value for key, value in header.items() if value}, allow_unicode=True)
         return f"---\n{text}---\n\n# {name}, {month}\n"

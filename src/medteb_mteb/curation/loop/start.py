@@ -116,7 +116,7 @@ def _served(settings: StartSettings) -> tuple[str, Path]:
 def _first(settings: StartSettings) -> Path:
     folder = model_folder(settings.first)
     if folder is None:
-        raise MarError(f"first: {settings.first} is no model on this machine. Give its folder.")
+        raise MarError(f"first: there is no model {settings.first} on this machine. Give its folder.")
     return folder.resolve()
 
 
