@@ -20,6 +20,20 @@ for _path in (EXAMPLES / "rule_judges.py", HERE / "judge" / "fault_server.py", H
         _spec.loader.exec_module(sys.modules[_path.stem])
 
 
+@pytest.fixture(scope="module")
+def endpoint():
+    """The rule-based judges, which count the questions as `requests`."""
+
+    class Counting(sys.modules["rule_judges"].Endpoint):
+        requests = 0
+
+        async def answer(self, call):
+            self.requests += call.path == "/v1/chat/completions"
+            return await super().answer(call)
+
+    return Counting()
+
+
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch):
     """Short pauses before requests are repeated."""

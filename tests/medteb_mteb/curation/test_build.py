@@ -40,23 +40,6 @@ STEPS = [
 ]
 
 
-class Counting(rule_judges.Endpoint):
-    """Counts the questions."""
-
-    def __init__(self):
-        super().__init__()
-        self.requests = 0
-
-    async def answer(self, call):
-        self.requests += call.path == "/v1/chat/completions"
-        return await super().answer(call)
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    return Counting()
-
-
 @pytest.fixture(scope="module")
 def server(endpoint):
     with rule_judges.serving(endpoint) as url:

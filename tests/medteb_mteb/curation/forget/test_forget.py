@@ -46,19 +46,6 @@ STEPS = [
 ]
 
 
-class Counting(rule_judges.Endpoint):
-    requests = 0
-
-    async def answer(self, call):
-        self.requests += call.path == "/v1/chat/completions"
-        return await super().answer(call)
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    return Counting()
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, endpoint):
     """A folder with raw texts, a build, vectors, an index, a run; made once by the commands themselves."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +47,23 @@ def add_slice(root: Path, month: str, diseases=DISEASES) -> None:
     (data / "qrels").mkdir()
     (data / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
     append(AppendSettings(live=root / "live", data=data, slice=month, licence="mit"))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Writes no log."""
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serving(handler):
+    """Serve requests by a class of handlers, at the address that is provided."""
+    httpd = HTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{httpd.server_port}"
+    httpd.shutdown()
+    httpd.server_close()
 
 
 @pytest.fixture

@@ -7,15 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import rule_judges
 import yaml
 from tests.medteb_mteb.curation.diseases import DISEASES
-from tests.medteb_mteb.curation.loop.conftest import write_month
+from tests.medteb_mteb.curation.loop.conftest import Handler, serving, write_month
 
 ROOT = Path(__file__).resolve().parents[4]
 MONTHS = ("2026-10", "2026-11")
@@ -27,22 +25,16 @@ OTHER = ("step.json", "provenance.json", "README.md", ".lock", "slices.json")
 def proxy():
     """A proxy that records every request: its address and the requests."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Recorder(Handler):
         def record(self):
             asked.append(f"{self.command} {self.path}")
             self.send_error(502)
 
         do_GET = do_POST = do_CONNECT = do_HEAD = record  # noqa: N815 -- names of the base class
 
-        def log_message(self, *_):
-            pass
-
     asked = []
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{httpd.server_port}", asked
-    httpd.shutdown()
-    httpd.server_close()
+    with serving(Recorder) as address:
+        yield address, asked
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
+from tests.medteb_mteb.curation.loop.conftest import Handler, serving
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.loop.releases import KEY_VARIABLE, RollbackSettings, earlier, rollback, served
@@ -25,23 +23,17 @@ def releases(tmp_path):
 def server():
     """A server that reloads for those who have its key: its address, and the paths that were asked for."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
+    class Reloader(Handler):
+        def do_POST(self):  # noqa: N802 -- name of the base class
             allowed = self.headers["Authorization"] == f"Bearer {KEY}"
             asked.append((self.path, allowed))
             self.send_response(200 if allowed else 401)
             self.end_headers()
             self.wfile.write(b'{"documents": 3}' if allowed else b"{}")
 
-        def log_message(self, *_):
-            pass
-
     asked = []
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{httpd.server_port}", asked
-    httpd.shutdown()
-    httpd.server_close()
+    with serving(Reloader) as address:
+        yield address, asked
 
 
 def test_rollback_goes_back_release_by_release_and_reloads(releases, server, monkeypatch):
