@@ -391,5 +391,5 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_short(one)}" for key, one in value.items() if one not in ({}, []))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
+from mar_st.files import counted
 from mar_st.options import Argument
 from mar_st.text.texts import normalise
 from mar_st.text.values import writable
@@ -90,7 +91,8 @@ def screen(settings: ScreenSettings) -> Counts:
                 _take(thread, generation.answers[thread.id], rows)
         rows.write(settings.out, CASES, "dropped")
     suspects = sum(suspicious("\n".join(one.fields)) for one in chosen)
-    note = f"{suspects} threads look as if they wanted to instruct an LLM; each was alone in its prompt."
+    number = counted(suspects, "thread")
+    note = f"{number} may try to instruct an LLM; each was alone in its prompt."
     return Counts(
         rows.number(CASES),
         queries=sum(len(case["advice"]) for case in rows.files.get(CASES, ())),

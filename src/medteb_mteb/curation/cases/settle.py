@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from mar_st.files import counted
 from mar_st.options import Argument, Switch
 from medteb_mteb.curation.cases.prompts import CASES, case_text, read_cases
 from medteb_mteb.curation.cases.verify import NO_CATEGORY, is_fit
@@ -71,7 +72,8 @@ def settle(settings: SettleSettings) -> Counts:
     rows.write(settings.out, CASES, "dropped")
     before = {one["step"]: one["counts"]["details"] for one in lineage(settings.cases)}
     stages = {step: {key: before[step][key] for key in ("read", "dropped")} for step in ("screen", "verify")}
-    note = f"{rows.dropped[DISPUTED]} cases are disputed: have copies of sheet.csv filled in, see --answer."
+    number = counted(rows.dropped[DISPUTED], "case")
+    note = f"{number} disputed: have copies of sheet.csv filled in, see --answer."
     return Counts(
         rows.number(CASES),
         queries=sum(len(case["advice"]) for case in rows.files.get(CASES, ())),

@@ -65,7 +65,7 @@ def answer(settings: AnswerSettings) -> Counts:
     prompts = [_prompt(rubric, passages) for rubric, passages in zip(rubrics, found, strict=True)]
     llm = settings.llm.model_copy(update={"answer": "text"})
     generation = ask_llm(llm, prompts, _CONTEXT.version, _read, name="answer", out=settings.out)
-    name = settings.system or "+".join([llm.name, *([settings.context.name] if settings.context else [])])
+    name = settings.system or "+".join([llm.name, *([settings.context.stem] if settings.context else [])])
     if not generation.stopped:
         rows = [
             {
