@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from medteb_mteb.compare.analysis import Analysis
     from medteb_mteb.report.paired import Compared
 
-__all__ = ["CompareSettings", "Comparisons", "as_text", "compare"]
-
 _PAIRS = (
     "task", "first", "second", "difference", "low", "high", "p", "p after Holm", "wins", "ties", "losses",
     "detectable",

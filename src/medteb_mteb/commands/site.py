@@ -14,8 +14,6 @@ from medteb_mteb.commands.compare import SourceSettings
 if TYPE_CHECKING:
     from medteb_mteb.site import Outcome
 
-__all__ = ["SiteSettings", "as_text", "site"]
-
 
 class SiteSettings(SourceSettings):
     """Options of `medteb site`."""

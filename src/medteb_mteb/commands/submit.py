@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from medteb_mteb.report.page import Page
     from medteb_mteb.validate.results import Checked, Revision
 
-__all__ = ["Submission", "SubmitSettings", "as_text", "submit"]
-
 
 class SubmitSettings(Settings):
     """Options of `medteb submit`."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Interval
     from medteb_mteb.report.table import ScoreEntry
 
-__all__ = ["AVERAGE", "Analysis", "Bounds", "Slice"]
-
 #: Name of the average of all tasks, beside those of tasks.
 AVERAGE = "average"
 #: Lengths of queries in characters, by the largest length of each slice.

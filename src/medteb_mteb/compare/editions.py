@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.content import TaskFolder
     from medteb_mteb.folders.layout import Layout
 
-__all__ = ["EditionDiff", "ScoredTwice", "compare_editions"]
-
 #: Number of ids that the page shows of a kind of change; JSON has all.
 SHOWN = 10
 _LABEL_COLUMNS = ("score", "label", "labels")

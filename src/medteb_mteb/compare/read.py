@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.content import TaskFolder
 
-__all__ = ["Results", "read_results"]
-
 _META = "model_meta.json"
 #: Largest difference between HAKARI's score and the one of the ranking in the same file.
 _TOLERANCE = 1e-6

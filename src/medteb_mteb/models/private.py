@@ -12,8 +12,6 @@ from medteb_mteb.editions import MANIFEST_NAME, load_edition, packaged_root
 from medteb_mteb.models.local import LOCAL, RUN
 from medteb_mteb.tasks import REPLACED, TASKS
 
-__all__ = ["is_digest", "reason_to_hold"]
-
 
 def reason_to_hold(model: str, task: str, data_revision: str) -> str | None:
     """Return why a result must not leave this machine; None if it may.

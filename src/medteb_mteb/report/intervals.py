@@ -19,21 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "CONFIDENCE_LEVEL",
-    "RESAMPLES",
-    "SEED",
-    "AveragePrecisionSample",
-    "CorrelationSample",
-    "Interval",
-    "MeanSample",
-    "Sample",
-    "bootstrap_interval",
-    "quantiles",
-    "resample_weights",
-    "score_of",
-]
-
 RESAMPLES = 2000
 CONFIDENCE_LEVEL = 0.95
 SEED = 20_260_101

@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["GroupDifference", "difficulty"]
-
 
 @dataclass(frozen=True)
 class GroupDifference:

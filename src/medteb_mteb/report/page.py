@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "Finding",
-    "Page",
-    "Table",
-    "Verdict",
-    "graded",
-    "markdown_table",
-    "probability",
-    "text_table",
-    "to_markdown",
-    "with_interval",
-    "worst",
-]
-
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 
 #: From the best to the worst; `not known` is outside this order.

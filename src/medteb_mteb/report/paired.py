@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["LEVEL", "Compared", "Comparison", "Drawn", "compare", "draw"]
-
 #: Probability of calling two equal systems different.
 LEVEL = 0.05
 #: Random swaps of a test.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.results import TaskResult
 
-__all__ = ["load_items", "result_entry", "save_items"]
-
 #: mteb rounds retrieval scores to five decimals.
 _TOLERANCE = 5e-6 + 1e-6
 _SAMPLES: dict[str, Any] = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Interval, Sample
     from medteb_mteb.report.paired import Comparison
 
-__all__ = ["ResultTable", "ScoreEntry", "labels"]
-
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from medteb_mteb.report.paired import Compared, Comparison
     from medteb_mteb.report.table import ScoreEntry
 
-__all__ = ["Board", "Cell", "Gap", "Pair"]
-
 #: Up to this many systems, every two have a page; of more, neighbours, and the best with this many in all.
 ALL_PAIRS = 12
 #: Number of queries to show on which one of two systems is the better one.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from medteb_mteb.site.board import Gap, Pair
     from medteb_mteb.site.systems import About, System
 
-__all__ = ["Outcome", "write_site"]
-
 _HERE = Path(__file__).parent
 #: Files that every site has; the first one marks a folder as a site.
 _FILES = ("site.js", "site.css", "vendor")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["BYTES_PER_NUMBER", "About", "System", "read_about", "systems_of"]
-
 #: Vectors are float32.
 BYTES_PER_NUMBER = 4
 

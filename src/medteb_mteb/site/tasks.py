@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.content import RetrievalData, TaskFolder
     from medteb_mteb.report.table import ScoreEntry
 
-__all__ = ["Document", "Ranking", "TaskView", "is_open"]
-
 #: Licences that let anyone pass the texts on, as the Hub writes them.
 _OPEN = re.compile(
     r"(cc0|pddl|odc-by|odbl|mit|bsd|apache|cc-by|cc-by-sa|mulanpsl|unlicense)(-\d[\d.]*|-\d-clause|-clause.*)?"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from medteb_mteb.report.page import Verdict
 
-__all__ = ["META", "SETTINGS", "Checked", "Problem", "Revision", "check_results"]
-
 META, SETTINGS = "model_meta.json", "run_settings.jsonl"
 #: First version of mteb that writes the settings of runs, which the repository requires.
 OLDEST_MTEB = Version("2.14.0")
