@@ -63,7 +63,7 @@ class Clock:
 
 def serve(concurrency: int, latency: float, pipe) -> None:
     faults = load(FAULT_SERVER)
-    from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
+    from medteb_mteb.curation.judge.prompt import CONTROLS, ECHOES
 
     endpoint = faults.FaultEndpoint(latency=latency, capacity=concurrency, controls=(*CONTROLS, *ECHOES))
     Clock(endpoint)

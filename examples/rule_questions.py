@@ -101,7 +101,7 @@ def written(messages: list[dict[str, str]]) -> dict[str, Any]:
     rng = random.Random(text)
     document = re.findall(r"^<document-(\w+)>\n(.*?)\n</document-\1>$", text, re.DOTALL | re.MULTILINE)
     if document:
-        forms = re.findall(r"^第\d+条：(.*)$", text.partition("\n# 要求\n")[0], re.MULTILINE)
+        forms = re.findall(r"^\d+\. (.*)$", text.partition("\n# 要求\n")[0], re.MULTILINE)
         return {"queries": queries_for(document[-1][1], forms, rng)}
     if '"tasks"' in text:
         tasks = [f"给定{query}，检索{documents}。" for query in QUERY_KINDS for documents in DOCUMENT_KINDS]

@@ -10,7 +10,7 @@ from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
 from medteb_mteb.curation.build_file import STEPS
 from medteb_mteb.curation.forget import command as forgetting
-from medteb_mteb.curation.loop.releases import RollbackSettings, rollback
+from medteb_mteb.curation.loop.release import RollbackSettings, rollback
 from medteb_mteb.curation.step import add_step
 from medteb_mteb.run import run as runs
 from medteb_mteb.validate import ValidateSettings, as_text, validate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,8 +99,8 @@ class Comparisons:
                 {
                     "task": one.task, "by": one.by, "value": one.value, "queries": one.queries,
                     "scores": {
-                        name: {"score": score, "low": interval.low, "high": interval.high}
-                        for name, (score, interval) in one.scores.items()
+                        name: {"score": score, "low": low, "high": high}
+                        for name, (score, low, high) in one.scores.items()
                     },
                 }
                 for one in analysis.slices
@@ -225,10 +224,7 @@ def _tables(outcome: Comparisons) -> list[tuple[str, str, list[list[str]]]]:
     names = analysis.table.models
     slices = [
         [one.task, one.by, one.value, str(one.queries)]
-        + [
-            with_interval(one.scores[name][0], *one.scores[name][1]) if name in one.scores else "-"
-            for name in names
-        ]
+        + [with_interval(*one.scores[name]) if name in one.scores else "-" for name in names]
         for one in analysis.slices
     ]
     bounds = [
@@ -257,7 +253,6 @@ def _tables(outcome: Comparisons) -> list[tuple[str, str, list[list[str]]]]:
 
 def _scores(analysis: Analysis) -> list[list[str]]:
     from medteb_mteb.compare.analysis import AVERAGE  # lazy: numpy
-    from medteb_mteb.report.page import with_interval  # lazy: numpy
 
     groups = {(task, name): number for task, one in analysis.compared for name, number in one.groups.items()}
     averages = {
@@ -268,11 +263,7 @@ def _scores(analysis: Analysis) -> list[list[str]]:
         row = [name]
         for task in analysis.table.tasks:
             entry = analysis.entry(name, task)
-            shown = (
-                "-"
-                if entry is None
-                else with_interval(entry.score, *(entry.interval or (math.nan, math.nan)))
-            )
+            shown = entry.shown if entry else "-"
             row.append(f"{shown} ({groups[task, name]})" if (task, name) in groups else shown)
         if averages:
             mean = averages.get(name)

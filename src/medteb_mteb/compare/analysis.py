@@ -16,7 +16,7 @@ from mar_st.text.texts import normalise
 from medteb_mteb.folders.content import table_rows
 from medteb_mteb.folders.layout import Problems
 from medteb_mteb.measures import CUTOFF, means, ranked, score_queries, without_disputed
-from medteb_mteb.report.intervals import MeanSample, bootstrap_interval
+from medteb_mteb.report.intervals import MeanSample, estimated
 from medteb_mteb.report.paired import Compared
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.compare.read import Results
     from medteb_mteb.folders.content import RetrievalData, TaskFolder
-    from medteb_mteb.report.intervals import Interval
+    from medteb_mteb.report.intervals import IntervalEstimate
     from medteb_mteb.report.table import ScoreEntry
 
 #: Name of the average of all tasks, beside those of tasks.
@@ -54,7 +54,7 @@ class Slice:
     by: str
     value: str
     queries: int
-    scores: dict[str, tuple[float, Interval]]
+    scores: dict[str, IntervalEstimate]
 
 
 class Bounds(NamedTuple):
@@ -180,8 +180,7 @@ class Analysis:
                     continue
                 chosen = [place for place, query in enumerate(entry.ids) if query in queries]
                 if len(chosen) >= FEWEST_QUERIES:
-                    sample = MeanSample(entry.sample.values[chosen])
-                    scores[model] = (float(sample.values.mean()), bootstrap_interval(sample))
+                    scores[model] = estimated(MeanSample(entry.sample.values[chosen]))
             if scores:
                 slices.append(Slice(task, by, value, len(queries), scores))
         return slices

@@ -22,10 +22,9 @@ from medteb_mteb.curation.judge.step import JUDGE
 from medteb_mteb.curation.labels.consensus import CONSENSUS
 from medteb_mteb.curation.labels.review import REVIEW
 from medteb_mteb.curation.lineage import HUB
-from medteb_mteb.curation.loop.append import APPEND
 from medteb_mteb.curation.loop.gate import GATE
 from medteb_mteb.curation.loop.release import RELEASE
-from medteb_mteb.curation.loop.start import START
+from medteb_mteb.curation.loop.start import APPEND, START
 from medteb_mteb.curation.loop.train import TRAIN
 from medteb_mteb.curation.pooling import POOL
 from medteb_mteb.curation.rubrics.answer import ANSWER

@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals for the scores of one test set.
+"""Confidence intervals: bootstrap ones for the scores of one test set, exact ones of shares, and power.
 
 A score is written as a function of weights on the test items (queries, pairs, texts). Resampling items with
 replacement is then the same as drawing whole-number weights, so one vectorised pass evaluates many
@@ -7,6 +7,7 @@ resamples at once, also for scores that are not means, such as correlations.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -119,6 +120,27 @@ class Interval(NamedTuple):
     high: float
 
 
+class IntervalEstimate(NamedTuple):
+    """A number with its 95 % interval; NaN where one is undefined."""
+
+    value: float
+    low: float
+    high: float
+
+    def rounded(self) -> list[float | None]:
+        """Return JSON values with four decimals, None for NaN."""
+        return [None if math.isnan(one) else round(one, 4) for one in self]
+
+
+def estimated(sample: Sample) -> IntervalEstimate:
+    """Return a score with its bootstrap interval; NaN ends for too few items or an undefined statistic."""
+    value = score_of(sample)
+    try:
+        return IntervalEstimate(value, *bootstrap_interval(sample))
+    except ValueError:
+        return IntervalEstimate(value, math.nan, math.nan)
+
+
 def score_of(sample: Sample) -> float:
     """Return the score itself: every item counts once."""
     return float(sample.statistic(np.ones((1, len(sample))))[0])
@@ -166,6 +188,30 @@ def quantiles(values: NDArray[np.float64]) -> Interval:
     return Interval(float(low), float(high))
 
 
+def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of a share: never [1, 1], even if every trial was a success."""
+    from scipy.stats import binomtest  # lazy: scipy
+
+    if not trials:
+        return math.nan, math.nan
+    bounds = binomtest(successes, trials).proportion_ci(level, method="exact")
+    return float(bounds.low), float(bounds.high)
+
+
+def smallest_difference(queries: int, deviation: float = 0.3) -> float:
+    """Return the true difference of two systems' mean scores that a paired test finds four times in five.
+
+    Two-sided at 5 %, by the normal approximation: `(z(0.975) + z(0.8)) * deviation / sqrt(queries)`.
+
+    Args:
+        queries: Number of queries.
+        deviation: Standard deviation of the differences per query, assumed.
+    """
+    from scipy.stats import norm  # lazy: scipy
+
+    return float((norm.ppf(0.975) + norm.ppf(0.8)) * deviation / math.sqrt(queries))
+
+
 def _weighted_pearson(
     x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -211,3 +257,60 @@ def _average_precision(
     result = np.full(len(weights), np.nan)
     np.divide((gained * precision).sum(axis=1), positives, out=result, where=positives > 0)
     return result
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """Mean of a first group minus that of the others, adjusted for covariates (analysis of covariance).
+
+    The statistic is the coefficient of the group in the least-squares regression of the values on group and
+    covariates, a matching estimator that weights by variance (Angrist & Pischke 2009, "Mostly Harmless
+    Econometrics", section 3.3.1). Without covariates it is the difference of the means. Resampling items
+    assumes no constant variance (Freedman 1981, "Bootstrapping regression models", Annals of Statistics
+    9(6)).
+
+    Attributes:
+        values: One value per item, `(items,)` float64.
+        first: True for items of the first group, `(items,)` bool.
+        covariates: `(items, covariates)` float64; there may be none.
+    """
+
+    values: NDArray[np.float64]
+    first: NDArray[np.bool_]
+    covariates: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the difference under each weighting; NaN where a group has no weight.
+
+        Args:
+            weights: Shape (resamples, items), float64: how often each item counts.
+        """
+        ones = np.ones((len(self), 1))
+        design = np.concatenate([ones, self.first[:, None], self.covariates], axis=1)
+        columns = design.shape[1]
+        products = (design[:, :, None] * design[:, None, :]).reshape(len(self), columns * columns)
+        squares = (weights @ products).reshape(-1, columns, columns)
+        moments = weights @ (design * self.values[:, None])
+        inverse = np.linalg.pinv(squares, rcond=1e-10, hermitian=True)
+        coefficients = np.einsum("rp,rp->r", inverse[:, 1], moments)
+        weight = weights @ self.first
+        lacking = (weight == 0) | (weight == weights.sum(axis=1))
+        return np.where(lacking, np.nan, coefficients)
+
+
+def difficulty(measures: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return covariates of measures such as lengths and counts: log(1 + x), standardised, and its square.
+
+    Args:
+        measures: `(items, measures)` float64, not negative.
+
+    Returns:
+        `(items, 2 * measures)` float64. A constant measure gives zeros, which change nothing.
+    """
+    logs = np.log1p(measures)
+    spread = logs.std(axis=0)
+    scaled = (logs - logs.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    return np.concatenate([scaled, np.where(spread > 0, scaled**2 - 1, 0)], axis=1)

@@ -28,11 +28,13 @@ def graded(value: float, fine: float, usable: float) -> Verdict:
     return "ok" if sign * value >= sign * fine else "warning" if sign * value >= sign * usable else "fail"
 
 
-def with_interval(value: float, low: float, high: float, form: str = ".4f") -> str:
-    """Return a number and its interval as text; a dash for NaN, no interval if its ends are NaN."""
-    if isnan(value):
+def with_interval(value: float | None, low: float | None, high: float | None, form: str = ".4f") -> str:
+    """Return a number and its interval as text; a dash if it is unknown (NaN or None), likewise its ends."""
+    if value is None or isnan(value):
         return "-"
-    return f"{value:{form}}" if isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+    if low is None or isnan(low):
+        return f"{value:{form}}"
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def probability(p: float, *, relation: bool = False) -> str:

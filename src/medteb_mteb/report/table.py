@@ -76,6 +76,13 @@ class ScoreEntry:
             return None
 
     @property
+    def shown(self) -> str:
+        """Return the score with its interval as text."""
+        if not math.isfinite(self.score):
+            return "undefined"
+        return with_interval(self.score, *(self.interval or (math.nan, math.nan)))
+
+    @property
     def alike(self) -> tuple[Any, ...]:
         """Return what two scores must share to be compared: data, metric and items."""
         return self.dataset_revision, self.metric, self.ids, len(self.sample or ())
@@ -165,11 +172,11 @@ class ResultTable:
 
     def to_markdown(self) -> str:
         """Return the table as GitHub Markdown."""
-        return markdown_table(self._cells(), numbers=True)
+        return markdown_table(self.cells(), numbers=True)
 
     def to_text(self) -> str:
         """Return the table for a terminal."""
-        return text_table(self._cells())
+        return text_table(self.cells())
 
     def to_json(self) -> dict[str, Any]:
         """Return the table, the comparisons and how the intervals were made, as JSON values."""
@@ -223,7 +230,8 @@ class ResultTable:
                 )
         return lines
 
-    def _cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
+        """Return the table as texts; the first row is the header."""
         metrics = {entry.task: _metric_name(entry.metric) for entry in self.entries}
         # Without judged negatives, nothing is known about the ranking.
         holes = {
@@ -241,21 +249,13 @@ class ResultTable:
             row = [model]
             for task in self.tasks:
                 entry = self._by_key.get((model, task))
-                row.append(_cell(entry))
+                row.append(entry.shown if entry else "-")
                 if task in holes:
                     known = (entry.holes if entry else None) or {}
                     row += [_shown(known.get(name)) for name in HOLES]
             row += [_shown(self.mean(model)) for _ in means]
             rows.append(row + [_shown(self.average(model, name)) for name in self.averages])
         return rows
-
-
-def _cell(entry: ScoreEntry | None) -> str:
-    if entry is None:
-        return "-"
-    if not math.isfinite(entry.score):
-        return "undefined"
-    return with_interval(entry.score, *(entry.interval or (math.nan, math.nan)))
 
 
 def _shown(value: float | None) -> str:

@@ -22,8 +22,14 @@ from mar_st.evaluation.statistics import holm
 from mar_st.options import Argument, Settings, Switch
 from mar_st.text.words import BM25Index, words
 from medteb_mteb.folders.live import Month, read_live
-from medteb_mteb.report.intervals import SEED, Interval, MeanSample, bootstrap_interval, score_of
-from medteb_mteb.report.matched import GroupDifference, difficulty
+from medteb_mteb.report.intervals import (
+    SEED,
+    GroupDifference,
+    IntervalEstimate,
+    MeanSample,
+    difficulty,
+    estimated,
+)
 from medteb_mteb.report.page import Finding, Page, Table, probability, with_interval
 from medteb_mteb.report.paired import LEVEL
 
@@ -83,10 +89,10 @@ class Effect:
     cutoff: str
     placebo: bool
     queries: tuple[int, int]
-    before: tuple[float, Interval]
-    after: tuple[float, Interval]
-    raw: tuple[float, Interval]
-    matched: tuple[float, Interval]
+    before: IntervalEstimate
+    after: IntervalEstimate
+    raw: IntervalEstimate
+    matched: IntervalEstimate
 
 
 @dataclass(frozen=True)
@@ -148,9 +154,7 @@ class Queries:
             "raw": GroupDifference(values, first, matched[:, :0]),
             "matched": GroupDifference(values, first, matched),
         }
-        found: dict[str, Any] = {
-            name: (score_of(sample), bootstrap_interval(sample)) for name, sample in samples.items()
-        }
+        found: dict[str, Any] = {name: estimated(sample) for name, sample in samples.items()}
         return Effect(cutoff=cutoff, queries=sizes, **named, **found)
 
 
@@ -268,7 +272,7 @@ class Contamination:
         if stated is None:
             return Finding(title, "not known", self.notes[model], table=table)
         placebos = [one.matched[0] for one in effects if one.placebo]
-        value, (low, high) = stated.matched
+        value, low, high = stated.matched
         as_large = sum(one >= value for one in placebos)
         gap = f"scores up to the cut-off differ by {with_interval(value, low, high, '+.4f')} from later ones"
         reason = f"{gap}, for queries of equal difficulty"
@@ -289,7 +293,7 @@ _HEADER = (
 def _row(one: Effect) -> tuple[str, ...]:
     kind = f"minus {one.other}" if one.other else "placebo" if one.placebo else "cut-off"
     pairs = ((one.before, ".4f"), (one.after, ".4f"), (one.raw, "+.4f"), (one.matched, "+.4f"))
-    cells = (with_interval(value, *interval, form) for (value, interval), form in pairs)
+    cells = (with_interval(*estimate, form) for estimate, form in pairs)
     return (one.cutoff, kind, *map(str, one.queries), *cells)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.records import Dropped, Text
-from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
 from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
+from medteb_mteb.report.intervals import smallest_difference
 from medteb_mteb.report.page import Finding, Table, graded
 
 if TYPE_CHECKING:

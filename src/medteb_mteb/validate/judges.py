@@ -9,8 +9,9 @@ import numpy as np
 from scipy.stats import somersd
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.labels.agreement import IntervalEstimate, agreement
+from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.curation.labels.grades import value
+from medteb_mteb.report.intervals import IntervalEstimate
 from medteb_mteb.report.page import Finding, Table, graded, with_interval, worst
 
 if TYPE_CHECKING:

@@ -12,16 +12,14 @@ import numpy as np
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import read_json, read_record
-from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import read_judgements
-from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training.leaks import training_texts
 from medteb_mteb.folders.content import collect_retrieval, detect_type
 from medteb_mteb.folders.layout import FolderError, Problems, inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
-from medteb_mteb.report.intervals import score_of
+from medteb_mteb.report.intervals import IntervalEstimate, estimated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +140,7 @@ def mean_over_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> 
         return IntervalEstimate(float("nan"), float("nan"), float("nan"))
     _, numbers = np.unique(groups, return_inverse=True)
     sample = _Ratio(np.bincount(numbers, weights=values).astype(float), np.bincount(numbers).astype(float))
-    return IntervalEstimate(score_of(sample), *interval(sample))
+    return estimated(sample)
 
 
 def read_material(folder: Path, settings: ValidateSettings) -> Material:

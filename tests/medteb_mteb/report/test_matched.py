@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from medteb_mteb.report.intervals import bootstrap_interval, score_of
-from medteb_mteb.report.matched import GroupDifference, difficulty
+from medteb_mteb.report.intervals import GroupDifference, bootstrap_interval, difficulty, score_of
 
 
 def regression(values, first, covariates, weights):

@@ -12,21 +12,25 @@ import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from mar_st.data.rows import read_rows
+from mar_st.errors import MarError
 from mar_st.files import counted
 from mar_st.options import Argument
 from mar_st.text.texts import normalise
 from mar_st.text.values import writable
-from medteb_mteb.curation.cases.prompts import CASES, ask, prompt, version
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.lineage import lineage
+from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, tokens_of
 from medteb_mteb.curation.synthetic.answers import strings_of, tidied
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, written_in
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.synthetic.forms import Language
 
+#: Name of the file of cases in the folder of a step.
+CASES = "cases"
 #: Pieces of advice of a case at most.
 MAX_ADVICE = 8
 #: Characters of a thread at most; a longer one is dropped, since a part of it is not the case.
@@ -46,6 +52,11 @@ LONGEST = 20_000
 #: Reasons that the LLM may give to drop a thread; any other is counted as `not-clinical`.
 REASONS = ("not-clinical", "advertisement", "no-narrative", "no-question", "no-advice")
 
+_TEXT = {"type": "string"}
+_PARTS = {"reason": _TEXT, "narrative": STRINGS_SCHEMA, "question": _TEXT, "advice": STRINGS_SCHEMA}
+_SCREEN = template(__file__, "screen", schema=object_schema(_PARTS))
+#: Tokens of an answer without quotations.
+_ANSWER_TOKENS = 100
 _PICTURE = re.compile(r"!\[|<img\b|\[(图片|图|image|photo)\]|\.(jpe?g|png|gif|webp)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -61,15 +72,6 @@ class ScreenSettings(WriterSettings, PrivateSettings):
     )
 
 
-class Extraction(NamedTuple):
-    """What an LLM has extracted from a thread, or its reason to drop the thread."""
-
-    reason: str
-    narrative: Sequence[str] = ()
-    question: str = ""
-    advice: Sequence[str] = ()
-
-
 def screen(settings: ScreenSettings) -> Counts:
     """Keep the threads of a forum that are clinical cases, as narrative, question and advice.
 
@@ -82,7 +84,8 @@ def screen(settings: ScreenSettings) -> Counts:
     chosen = _chosen(threads, settings.since, rows)
     settings.refuse_private(threads=chosen)
     prompts = [_prompt(one) for one in chosen]
-    generation = ask(settings.llm, "screen", prompts, _read, settings.out)
+    # A month may have so few threads that all of them fail.
+    generation = settings.ask(prompts, _SCREEN.version, _read, "screen", may_fail=True)
     if not generation.stopped:
         for thread in chosen:
             if thread.id in generation.failed:
@@ -99,7 +102,7 @@ def screen(settings: ScreenSettings) -> Counts:
         details={"read": len(threads), **rows.details(), **generation.counts()},
         notes=(note,) * bool(suspects),
         stopped=generation.stopped,
-        provenance=settings.provenance(version("screen"), generation),
+        provenance=settings.provenance(_SCREEN.version, generation),
     )
 
 
@@ -145,37 +148,42 @@ def _language(thread: Text) -> Language | None:
 
 
 def _prompt(thread: Text) -> Prompt:
-    texts = {"post": thread.full, "replies": "\n\n".join(_verified(thread))}
-    language = _language(thread) or "en"
-    return prompt("screen", thread.id, language, texts, most=MAX_ADVICE, reasons=", ".join(REASONS))
+    return _screening(thread.id, _language(thread) or "en", thread.full, "\n\n".join(_verified(thread)))
 
 
-def _read(asked: Prompt, content: str) -> Extraction:
+def _screening(key: str, language: Language, post: str, replies: str) -> Prompt:
+    texts = {"post": post, "replies": replies}
+    tokens = _ANSWER_TOKENS + sum(map(tokens_of, texts.values()))  # it quotes at most everything
+    return _SCREEN.prompt(key, language, texts, tokens, most=MAX_ADVICE, reasons=", ".join(REASONS))
+
+
+def _read(asked: Prompt, content: str) -> dict[str, Any]:
+    """Return the parts that an LLM has extracted from a thread, or its `reason` to drop the thread."""
     answer = json_object(content)
     if reason := str(answer.get("reason") or ""):
-        return Extraction(reason if reason in REASONS else REASONS[0])
+        return {"reason": reason if reason in REASONS else REASONS[0]}
     question = answer.get("question")
     if not isinstance(question, str):
         raise Rejected("not-strings")
     narrative, advice = (strings_of(key)(asked, content) for key in ("narrative", "advice"))
-    return Extraction("", narrative, tidied(writable(question)), advice)
+    return {"narrative": narrative, "question": tidied(writable(question)), "advice": advice}
 
 
-def _take(thread: Text, found: Extraction, rows: Rows) -> None:
+def _take(thread: Text, found: Mapping[str, Any], rows: Rows) -> None:
     """Add the case of a thread to `rows`, with what is in the thread only."""
-    if found.reason:
-        rows.drop({"_id": thread.id}, found.reason)
+    if "reason" in found:
+        rows.drop({"_id": thread.id}, found["reason"])
         return
     case = {
-        "narrative": _quoted(found.narrative, [thread.full]),
-        "question": found.question if _numbers(found.question) <= _numbers(thread.full) else "",
-        "advice": _quoted(found.advice, _verified(thread)),
+        "narrative": _quoted(found["narrative"], [thread.full]),
+        "question": found["question"] if _numbers(found["question"]) <= _numbers(thread.full) else "",
+        "advice": _quoted(found["advice"], _verified(thread)),
     }
     for key in ("narrative", "advice"):
-        rows.counts["not in the thread"] += len(set(getattr(found, key))) - len(case[key])
+        rows.counts["not in the thread"] += len(set(found[key])) - len(case[key])
     missing = next((key for key, part in case.items() if not part), "")
     if missing:
-        rows.drop({"_id": thread.id}, f"{'unfounded' if getattr(found, missing) else 'no'}-{missing}")
+        rows.drop({"_id": thread.id}, f"{'unfounded' if found[missing] else 'no'}-{missing}")
         return
     case["advice"] = case["advice"][:MAX_ADVICE]
     rows.add(CASES, {"_id": thread.id, "date": thread.date, "language": _language(thread), **case})
@@ -196,12 +204,29 @@ def _numbers(text: str) -> set[str]:
     return set(_NUMBER.findall(unicodedata.normalize("NFKC", text)))
 
 
+def read_cases(path: Path, step: str) -> list[dict[str, Any]]:
+    """Return the cases that a step has written.
+
+    Raises:
+        MarError: They were not written by this step, or it is not finished.
+    """
+    before = lineage(path)
+    if not before or before[-1]["step"] != step:
+        raise MarError(f"{path} was not written by 'medteb {step}'; give the folder of that step.")
+    return [row.values for row in read_rows(path, table=CASES)]
+
+
+def case_text(case: Mapping[str, Any]) -> str:
+    """Return a case as it is shown: the narrative in numbered items, then the question."""
+    items = [f"{number}. {item}" for number, item in enumerate(case["narrative"], 1)]
+    return "\n".join([*items, "", case["question"]])
+
+
 def _estimate(settings: ScreenSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if no rule dropped a thread."""
     threads = sizes["threads"]
-    texts = {"post": "字" * (threads.tokens // max(1, threads.rows) + 1), "replies": ""}
-    like = prompt("screen", "x", "zh", texts, most=MAX_ADVICE, reasons=", ".join(REASONS))
-    asked = settings.llm.estimate(threads.rows, threads.rows, like.tokens)
+    like = _screening("x", "zh", "字" * (threads.tokens // max(1, threads.rows) + 1), "")
+    asked = settings.estimate(like, threads.rows, threads.rows)
     return replace(asked, queries=threads.rows * MAX_ADVICE)
 
 
@@ -213,5 +238,5 @@ SCREEN = Step(
     estimate=_estimate,
     result_file=f"{CASES}.jsonl",
     asks=True,
-    version=version("screen"),
+    version=_SCREEN.version,
 )

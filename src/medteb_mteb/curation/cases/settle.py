@@ -15,7 +15,7 @@ from pydantic import Field
 
 from mar_st.files import counted
 from mar_st.options import Argument, Switch
-from medteb_mteb.curation.cases.prompts import CASES, case_text, read_cases
+from medteb_mteb.curation.cases.screen import CASES, case_text, read_cases
 from medteb_mteb.curation.cases.verify import NO_CATEGORY, is_fit
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.labels.sheet import Sheet, SheetPair, read_answers, write_sheet

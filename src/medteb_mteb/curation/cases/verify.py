@@ -17,9 +17,11 @@ from pydantic import Field
 
 from mar_st.options import Argument, FromFile
 from mar_st.text.values import TsvCell, as_grade
-from medteb_mteb.curation.cases.prompts import CASES, ask, case_text, prompt, read_cases, version
+from medteb_mteb.curation.cases.screen import CASES, case_text, read_cases
+from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.config import LLM, added
-from medteb_mteb.curation.llm.settings import WriterSettings
+from medteb_mteb.curation.llm.settings import WriterSettings, ask_llm, written_by
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from medteb_mteb.curation.pooling import find_passages
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step
@@ -35,11 +37,18 @@ if TYPE_CHECKING:
 CATEGORIES, NO_CATEGORY = ("diagnosis", "treatment", "management", "epidemiology"), "none"
 #: Share of the required information above which a case is kept.
 MIN_INFORMATION = 0.5
-#: Verdicts of the two agents, true if they rely on a passage.
-AGENTS = {
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_REQUIRED = {"type": "array", "items": object_schema({"item": _TEXT, "narrative": _NUMBER})}
+_ASSESS = template(__file__, "assess", schema=object_schema({"category": _TEXT, "required": _REQUIRED}))
+_VERDICT = object_schema({"verdict": _TEXT, "passage": _NUMBER})
+#: The prompts of the two agents, and their verdicts, true if they rely on a passage.
+AGENTS = {name: template(__file__, name, "evidence", schema=_VERDICT) for name in ("claim", "refute")}
+VERDICTS = {
     "claim": {"supported": True, "contradicted": True, "neutral": False},
     "refute": {"refuted": True, "stands": False},
 }
+#: Tokens of an assessment, and of a verdict.
+ASSESSMENT_TOKENS, VERDICT_TOKENS = 300, 30
 #: Characters of a passage that are shown.
 PASSAGE_CHARACTERS = 1000
 
@@ -70,11 +79,6 @@ class VerifySettings(WriterSettings):
         """Return the LLM that answers a prompt."""
         return self.refuter if name == "refute" and self.refuter is not None else self.llm
 
-    def writer(self, name: str, generation: Generation[Any]) -> dict[str, Any]:
-        """Return who has answered a prompt, in the form of `provenance.json`."""
-        llm = self.llm_of(name)
-        return {"name": llm.name, **llm.settings(version(name)), "answered": generation.answered}
-
 
 class Item(NamedTuple):
     """A piece of advice of a case, and the passages that were found for it."""
@@ -98,7 +102,11 @@ def verify(settings: VerifySettings) -> Counts:
     verdict is paid for them. `dropped.jsonl` has the ids of cases without a usable answer.
     """
     cases = read_cases(settings.cases, "screen")
-    asked = {"assess": ask(settings.llm, "assess", map(_question, cases), _assessment(cases), settings.out)}
+    # A month may have so few cases that all of them fail.
+    options = {"out": settings.out, "may_fail": True}
+    questions = [_question(case) for case in cases]
+    read = _assessment(cases)
+    asked = {"assess": ask_llm(settings.llm, questions, _ASSESS.version, read, name="assess", **options)}
     answers = asked["assess"].answers
     fit = [case for case in cases if case["_id"] in answers and is_fit(answers[case["_id"]])]
     items = [] if asked["assess"].stopped else _items(fit, settings)
@@ -106,8 +114,9 @@ def verify(settings: VerifySettings) -> Counts:
     for agent in AGENTS:
         if not any(one.stopped for one in asked.values()):
             prompts = [_evidence(agent, item) for item in items if item.passages]
-            read = _verdict(AGENTS[agent], shown)
-            asked[agent] = ask(settings.llm_of(agent), agent, prompts, read, settings.out)
+            verdict = _verdict(VERDICTS[agent], shown)
+            llm, version = settings.llm_of(agent), AGENTS[agent].version
+            asked[agent] = ask_llm(llm, prompts, version, verdict, name=agent, **options)
     stopped = next((one.stopped for one in asked.values() if one.stopped), "")
     rows = Rows()
     if not stopped:
@@ -122,13 +131,21 @@ def verify(settings: VerifySettings) -> Counts:
         queries=len(items),
         details={"read": len(cases), **rows.details(), **{name: one.counts() for name, one in asked.items()}},
         stopped=stopped,
-        provenance={"writers": [settings.writer(name, one) for name, one in asked.items()]},
+        provenance={
+            "writers": [
+                written_by(settings.llm_of(name), AGENTS.get(name, _ASSESS).version, one)
+                for name, one in asked.items()
+            ]
+        },
     )
 
 
 def _question(case: Mapping[str, Any]) -> Prompt:
     texts, about = {"case": case_text(case)}, (case["question"],)
-    return prompt("assess", case["_id"], case["language"], texts, about, categories=", ".join(CATEGORIES))
+    categories = ", ".join(CATEGORIES)
+    return _ASSESS.prompt(
+        case["_id"], case["language"], texts, ASSESSMENT_TOKENS, about=about, categories=categories
+    )
 
 
 def _assessment(cases: Sequence[Mapping[str, Any]]) -> Callable[[Prompt, str], dict[str, Any]]:
@@ -199,7 +216,8 @@ def _evidence(agent: str, item: Item) -> Prompt:
         f"[{number}] {one['text'][:PASSAGE_CHARACTERS]}" for number, one in enumerate(item.passages, 1)
     )
     texts = {"case": case_text(item.case), "advice": item.advice, "passages": passages}
-    return prompt(agent, item.key, item.case["language"], texts, (item.case["question"],))
+    language, about = item.case["language"], (item.case["question"],)
+    return AGENTS[agent].prompt(item.key, language, texts, VERDICT_TOKENS, about=about)
 
 
 def _take(
@@ -244,5 +262,5 @@ VERIFY = Step(
     estimate=_estimate,
     result_file=f"{CASES}.jsonl",
     asks=True,
-    version=" ".join(map(version, ("assess", *AGENTS))),
+    version=" ".join(one.version for one in (_ASSESS, *AGENTS.values())),
 )

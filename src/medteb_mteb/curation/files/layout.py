@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import finished
 from medteb_mteb.folders.layout import DISPUTED
 
 if TYPE_CHECKING:
@@ -40,10 +41,9 @@ def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write JSON lines, create missing folders, and return the number of rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write JSON lines, completely or not at all, and return the number of rows."""
     number = 0
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
+    with finished(path) as part, part.open("w", encoding="utf-8", newline="\n") as stream:
         for row in rows:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             number += 1

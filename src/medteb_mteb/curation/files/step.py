@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from pydantic import Field
 from tqdm.auto import tqdm
 
-from mar_st.files import read_record, write_json, write_text
+from mar_st.files import read_record, write_json
 from mar_st.options import Argument, Switch
+from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.step import Counts, Input, StepSettings, tokens_of
@@ -92,18 +93,14 @@ def _shard(outcome: Sequence[Text | Dropped], records: Path, dropped: Path) -> d
     """Write the outcome of a shard, and return its counts."""
     kept = [item for item in outcome if isinstance(item, Text)]
     left_out = [item for item in outcome if isinstance(item, Dropped)]
-    write_text(records, _lines(kept))
+    write_rows(records, (text.to_json() for text in kept))
     if left_out:
-        write_text(dropped, _lines(left_out))
+        write_rows(dropped, (item.to_json() for item in left_out))
     return {
         "kept": len(kept),
         "tokens": sum(tokens_of("\n".join(filter(None, text.fields))) for text in kept),
         "dropped": Counter(item.reason for item in left_out),
     }
-
-
-def _lines(items: Iterable[Text | Dropped]) -> str:
-    return "".join(json.dumps(item.to_json(), ensure_ascii=False) + "\n" for item in items)
 
 
 def _kept(records: Path) -> list[Text]:

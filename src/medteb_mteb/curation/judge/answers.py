@@ -18,7 +18,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.judge.controls import misgraded
+from medteb_mteb.curation.judge.prompt import misgraded
 from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_values, spoken
 

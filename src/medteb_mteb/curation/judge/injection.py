@@ -5,7 +5,7 @@ Four lines of defence, none of which is enough alone:
 1. Each passage is enclosed in delimiters that it cannot contain; markup of chat templates and characters
    that are invisible are removed from the texts that the judge receives.
 2. Text that looks like an instruction to a judge is judged alone, so that it cannot affect others.
-3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one
+3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.prompt`): if one
    gets an impossible grade, the whole answer is rejected.
 4. A passage that a judge graded positive is shown to it again, with a query that it cannot answer
    (`medteb_mteb.curation.judge.judging`): a passage that raises itself, in whatever words, does so again.

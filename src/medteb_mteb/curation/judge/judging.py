@@ -27,12 +27,17 @@ from tqdm.auto import tqdm
 from mar_st.files import finished
 from mar_st.text.texts import text_digest
 from medteb_mteb.curation.judge.answers import Verdict, read_answer
-from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, CONTROL_TEXTS, MISGRADED_REASONS, OFF_TOPIC
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
 from medteb_mteb.curation.judge.material import Material
 from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, RequestPlan, Shown
-from medteb_mteb.curation.judge.prompt import prompt_version
+from medteb_mteb.curation.judge.prompt import (
+    ALLOWED_GRADES,
+    CONTROL_TEXTS,
+    MISGRADED_REASONS,
+    OFF_TOPIC,
+    prompt_version,
+)
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 from medteb_mteb.curation.llm.generate import Generation, Job, ask
 from medteb_mteb.curation.llm.journal import Journal

@@ -11,8 +11,7 @@ import random
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES, MISGRADED_REASONS, with_controls
-from medteb_mteb.curation.judge.prompt import render
+from medteb_mteb.curation.judge.prompt import CONTROLS, ECHOES, MISGRADED_REASONS, render, with_controls
 from medteb_mteb.curation.llm.config import settings_digest
 from medteb_mteb.curation.step import SEED, tokens_of
 
@@ -98,7 +97,7 @@ class Request:
         query: Id of the query.
         documents: Ids of the documents by key of the judgement, in the order of the passages.
         attempt: 0 for the first request; incremented for each passage when it is requested again.
-        control: Whether control passages are among them, see `medteb_mteb.curation.judge.controls`.
+        control: Whether control passages are among them, see `medteb_mteb.curation.judge.prompt`.
     """
 
     query: str

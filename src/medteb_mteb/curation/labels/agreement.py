@@ -3,7 +3,8 @@
 All compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how they
 estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges agree;
 AC1 is not. Intervals are 95 % percentile bootstrap intervals over queries: every coefficient is a function of
-the items' weights, `(weightings, items)`.
+the items' weights, `(weightings, items)`. That of an agreement of 0 or 1 is exact (Clopper-Pearson), with as
+many trials as queries.
 
 Sources: J. Cohen, Educational and Psychological Measurement 20 (1960); J. L. Fleiss, Psychological Bulletin
 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12; K. L. Gwet, British Journal of Mathematical
@@ -14,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
-from medteb_mteb.curation.labels.intervals import exact_interval, interval, rounded
+from medteb_mteb.report.intervals import IntervalEstimate, estimated, exact_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -145,17 +146,6 @@ def _beyond_chance(observed: Array, expected: Array) -> Array:
     return coefficients
 
 
-class IntervalEstimate(NamedTuple):
-    """A coefficient with its 95 % percentile bootstrap interval over queries.
-
-    For an agreement of 0 or 1 the interval is exact (Clopper-Pearson), with as many trials as queries.
-    """
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Agreement:
     """Agreement of judges on a set of pairs.
@@ -179,7 +169,7 @@ class Agreement:
         """Return JSON-ready content, rounded."""
         content = asdict(self)
         for kind in ("labels", "grades"):
-            content[kind] = {name: [rounded(x) for x in one] for name, one in content[kind].items()}
+            content[kind] = {name: one.rounded() for name, one in getattr(self, kind).items()}
         return content
 
 
@@ -257,9 +247,9 @@ def _estimates(
     result = {}
     for name, coefficient in coefficients.items():
         sample = _by_query(counts, queries, coefficient)
-        low, high = interval(sample)
-        number = _single(coefficient, counts, None)
+        result[name] = estimated(sample)
+        number = result[name].value
         if name == "agreement" and number in (0.0, 1.0):  # a bootstrap would have width 0
-            low, high = exact_interval(int(number) * len(sample), len(sample))
-        result[name] = IntervalEstimate(number, low, high)
+            exact = exact_interval(int(number) * len(sample), len(sample))
+            result[name] = IntervalEstimate(number, *exact)
     return result

@@ -18,7 +18,7 @@ from mar_st.files import write_json
 from mar_st.options import Argument, Settings, Switch
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.labels.grades import GRADES, Label, by_pair, read_judging, value
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings
+from medteb_mteb.curation.step import Counts, Input, Step, StepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -176,10 +176,4 @@ def label_pairs(settings: ConsensusSettings) -> Counts:
     )
 
 
-def _estimate(settings: ConsensusSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    del settings
-    judged = sizes["source"]
-    return Estimate(judged.rows, queries=judged.queries)
-
-
-CONSENSUS = Step("consensus", ConsensusSettings, label_pairs, "labels", _estimate)
+CONSENSUS = Step("consensus", ConsensusSettings, label_pairs, "labels")

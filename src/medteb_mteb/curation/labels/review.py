@@ -18,7 +18,6 @@ from mar_st.options import Argument, Switch
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.grades import read_labels
-from medteb_mteb.curation.labels.intervals import exact_interval
 from medteb_mteb.curation.labels.sheet import (
     STRATA,
     Sheet,
@@ -30,6 +29,7 @@ from medteb_mteb.curation.labels.sheet import (
     write_sheet,
 )
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step, StepSettings
+from medteb_mteb.report.intervals import exact_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

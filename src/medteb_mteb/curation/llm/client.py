@@ -95,6 +95,10 @@ def version_of(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
+#: JSON schema of a list of texts.
+STRINGS_SCHEMA = {"type": "array", "items": {"type": "string"}}
+
+
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of an object with these keys and no others, given the schema of each value."""
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,10 +105,15 @@ class WriterSettings(StepSettings):
         self.llm.key()
 
     def ask(
-        self, prompts: Iterable[Prompt], version: str, read: Callable[[Prompt, str], Any], name: str
+        self,
+        prompts: Sequence[Prompt],
+        version: str,
+        read: Callable[[Prompt, str], Any],
+        name: str,
+        **options: Any,
     ) -> Generation[Any]:
         """Have the LLM answer prompts, see `ask_llm`."""
-        return ask_llm(self.llm, list(prompts), version, read, name=name, out=self.out)
+        return ask_llm(self.llm, prompts, version, read, name=name, out=self.out, **options)
 
     def estimate(self, like: Prompt, requests: int, rows: int) -> Estimate:
         """Return the estimate of a step that writes `rows` rows and sends prompts like the given one."""
@@ -116,5 +121,9 @@ class WriterSettings(StepSettings):
 
     def provenance(self, version: str, generation: Generation[Any]) -> dict[str, list[dict[str, Any]]]:
         """Return who has written the texts, in the form of `provenance.json`."""
-        writer = {"name": self.llm.name, **self.llm.settings(version), "answered": generation.answered}
-        return {"writers": [writer]}
+        return {"writers": [written_by(self.llm, version, generation)]}
+
+
+def written_by(llm: LLM, version: str, generation: Generation[Any]) -> dict[str, Any]:
+    """Return an LLM with what it has answered, in the form of `provenance.json`."""
+    return {"name": llm.name, **llm.settings(version), "answered": generation.answered}

@@ -8,9 +8,8 @@ correction for their number.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -94,26 +93,15 @@ def _page(settings: GateSettings, table: ResultTable) -> Page:
             one.pairs[candidate, served] for one in table.compared(task) if (candidate, served) in one.pairs
         ]
         findings.append(_finding(task, pairs[0] if pairs else None, settings, newest=not number))
-    scores = {row["model"]: row["scores"] for row in table.scores_to_json()["rows"]}
-    rows = tuple(
-        (model, *(_score(scores[model].get(task)) for task in table.tasks)) for model in table.models
-    )
-    overview = Finding(
-        "Scores", "ok", "By model and data, with 95 % intervals.", table=Table(("model", *table.tasks), rows)
-    )
+    header, *rows = map(tuple, table.cells())
+    shown = Table(header, tuple(rows))
+    overview = Finding("Scores", "ok", "By model and data, with 95 % intervals.", table=shown)
     return Page(
         f"Gate of {settings.month}",
         f"{candidate} is compared with {served}, which is served. "
         + ("It does not pass." if any(one.verdict == "fail" for one in findings) else "It passes."),
         (*findings, overview),
     )
-
-
-def _score(score: Mapping[str, Any] | None) -> str:
-    if score is None or score["score"] is None:
-        return "-"
-    low, high = (math.nan if score[end] is None else score[end] for end in ("low", "high"))
-    return with_interval(score["score"], low, high)
 
 
 def _finding(task: str, compared: Comparison | None, settings: GateSettings, *, newest: bool) -> Finding:

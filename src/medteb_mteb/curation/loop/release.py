@@ -1,30 +1,121 @@
-"""Step `release`: the model with an index of all documents, in the place of the release before."""
+"""Step `release`: the model with an index of all documents, in the place of the release before.
+
+A folder of releases holds a link per release, named by its month, to the folder that the step wrote (`model`,
+`index`), and the link `current` to the one that is served. Names sort by time.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import urllib.error
+import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
-from mar_st.files import finished, finished_folder
-from mar_st.options import say
+from mar_st.errors import MarError
+from mar_st.files import finished_folder
+from mar_st.options import Argument, Settings, say
+from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.loop.releases import CURRENT, SERVER, Server, earlier, point, reload
-from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, Step, StepSettings
+from medteb_mteb.curation.step import Counts, Input, Model, Runtime, Step, StepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from medteb_mteb.curation.files.records import Text
 
-INDEX, MODEL = "index", "model"
+CURRENT, INDEX, MODEL = "current", "index", "model"
 #: Hidden folder with what is encoded, until the index holds it.
 _WORK = ".work"
+#: Environment variable with the keys of the server, as `mar serve` reads it; the first one is sent.
+KEY_VARIABLE = "MAR_API_KEYS"
+Server: TypeAlias = Annotated[str, Field(pattern=r"^https?://")]
+SERVER = (
+    f"Address of the server to reload, e.g. http://127.0.0.1:8000; its key is the first of ${KEY_VARIABLE}."
+)
+_SECONDS = 300
+
+
+class RollbackSettings(Settings):
+    """Options of `medteb rollback`."""
+
+    releases: Annotated[Path, Argument()] = Field(description="Folder of releases.")
+    server: Server | None = Field(None, description=SERVER)
+
+
+def rollback(settings: RollbackSettings) -> dict[str, str]:
+    """Serve the release before the current one again.
+
+    The link 'current' then names that release, and the server opens it. The next month starts from its model.
+    """
+    name = served(settings.releases)
+    before = earlier(settings.releases, name)
+    if before is None:
+        raise MarError(f"{settings.releases} has no release before {name}.")
+    point(settings.releases / CURRENT, Path(before))
+    reload(settings.server)
+    return {"before": name, "current": before}
+
+
+def served(releases: Path) -> str:
+    """Return the name of the current release; empty if there is none.
+
+    Raises:
+        MarError: The link leads to no release.
+    """
+    link = releases / CURRENT
+    if not link.is_symlink():
+        return ""
+    if not link.is_dir():
+        raise MarError(f"{link} leads nowhere. Point it at a release: ln -sfn NAME {link}")
+    return link.readlink().name
+
+
+def earlier(releases: Path, name: str) -> str | None:
+    """Return the name of the newest release before a name, or None."""
+    names = (one.name for one in releases.glob("[!.]*/") if one.name != CURRENT)
+    return max((one for one in names if one < name), default=None)
+
+
+def point(link: Path, target: Path) -> None:
+    """Let a link lead to a target, at once for all readers."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    part = link.with_name(f".{link.name}.part")
+    part.unlink(missing_ok=True)
+    part.symlink_to(target)
+    part.replace(link)
+
+
+def reload(server: str | None) -> None:
+    """Let a server open the current release; nothing without one.
+
+    Raises:
+        MarError: It cannot be reached, refuses the key, or cannot open the release.
+    """
+    if server is None:
+        return
+    keys = os.environ.get(KEY_VARIABLE, "").replace(",", " ").split()
+    address = f"{server.rstrip('/')}/admin/reload"
+    request = urllib.request.Request(address, method="POST", data=b"")  # noqa: S310 -- http, see `Server`
+    if keys:
+        request.add_header("Authorization", f"Bearer {keys[0]}")
+    # Without a proxy: the server is this loop's own.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_SECONDS):
+            say(f"{server} serves the release")
+    except urllib.error.HTTPError as error:
+        answer = error.read(1000).decode(errors="replace")
+        raise MarError(
+            f"{server} did not open the release (status {error.code}: {answer}). "
+            f"Its key belongs into ${KEY_VARIABLE}. Run the same command again."
+        ) from error
+    except OSError as error:
+        raise MarError(f"{server} cannot be reached ({error}). Start it, and run this again.") from error
 
 
 class ReleaseSettings(StepSettings):
@@ -35,8 +126,8 @@ class ReleaseSettings(StepSettings):
     )
     model: Annotated[str, Model()] = Field(description="Model to serve.")
     served: Annotated[str, Model()] = Field(description="Model that is served until now.")
-    gate: Annotated[Path | None, Input("file")] = Field(None, description="Step that compared the two.")
     documents: Annotated[Path, Input("texts")] = Field(description="All documents.")
+    gate: Annotated[Path | None, Input("file")] = Field(None, description="Step that compared the two.")
     releases: Path = Field(description="Folder of releases; a new one is made.")
     server: Annotated[Server | None, Runtime()] = Field(None, description=SERVER)
 
@@ -101,10 +192,8 @@ def _index(
     out, corpus = settings.out, settings.out / _WORK / "corpus.jsonl"
     vectors = out / _WORK / "vectors"
     if encoded:
-        with finished(corpus) as part, part.open("w", encoding="utf-8") as stream:
-            for text in encoded.values():
-                row = {"_id": text.id, "title": text.title, "text": text.text}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        rows = ({"_id": text.id, "title": text.title, "text": text.text} for text in encoded.values())
+        write_rows(corpus, rows)
         encode_corpus(settings.model, corpus, vectors, say=say)
     if before is None:
         build_index(vectors, out / INDEX, corpus=corpus, say=say)
@@ -117,9 +206,4 @@ def _index(
             add(part, vectors, corpus=corpus)
 
 
-def _estimate(settings: ReleaseSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    del settings
-    return sizes["documents"]
-
-
-RELEASE = Step("release", ReleaseSettings, release, "file", _estimate, alone=False)
+RELEASE = Step("release", ReleaseSettings, release, "file", alone=False)

@@ -1,12 +1,11 @@
-"""Step `start`: what earlier months have left, as it was when this month began.
+"""Steps `start`, what earlier months have left, and `append`: the test of a month becomes a slice.
 
-All later steps read it from here, so a month that is continued or repeated sees the same, whatever was
-released since.
+All later steps read from `start` what was there when the month began, so a month that is continued or
+repeated sees the same, whatever was released since.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +14,17 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.files import finished, read_record, write_json
 from mar_st.model.names import model_folder
+from medteb_mteb.curation.edition.append import AppendSettings
+from medteb_mteb.curation.edition.append import append as append_slices
+from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.lineage import STEP_FILE
-from medteb_mteb.curation.loop.releases import earlier, point, served
-from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step, StepSettings, tokens_of
+from medteb_mteb.curation.loop.release import earlier, point, served
+from medteb_mteb.curation.step import Counts, Input, Model, Step, StepSettings, tokens_of
 from medteb_mteb.folders.live import Month, is_live, read_live
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from medteb_mteb.curation.files.records import Text
 
@@ -95,9 +97,7 @@ def _finished(folder: Path) -> bool:
 
 def _write(folder: Path, texts: Iterable[Text]) -> None:
     """Write texts as a step does; there may be none."""
-    with finished(folder / "records-00000.jsonl") as part, part.open("w", encoding="utf-8") as stream:
-        for text in texts:
-            stream.write(json.dumps(text.to_json(), ensure_ascii=False) + "\n")
+    write_rows(folder / "records-00000.jsonl", (text.to_json() for text in texts))
 
 
 def _served(settings: StartSettings) -> tuple[str, Path]:
@@ -120,10 +120,24 @@ def _first(settings: StartSettings) -> Path:
     return folder.resolve()
 
 
-def _estimate(settings: StartSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    """Count the new documents alone."""
-    del settings
-    return sizes["documents"]
+START = Step("start", StartSettings, start, "texts", result_file="documents", alone=False)
 
 
-START = Step("start", StartSettings, start, "texts", _estimate, result_file="documents", alone=False)
+class AppendStepSettings(MonthSettings):
+    """Options of the step."""
+
+    data: Annotated[Path, Input("editions")] = Field(description="Retrieval edition of the month.")
+    live: Path = Field(description="Folder of the slices of all months; a new one is made.")
+
+
+def append(settings: AppendStepSettings) -> Counts:
+    """Append an edition to a live edition as the slice of the month, and write what was appended."""
+    report = append_slices(AppendSettings(live=settings.live, data=settings.data, slice=settings.month))
+    (slice_,) = report["slices"]
+    entry = {key: slice_[key] for key in ("slice", "digest", "counts", "dropped")}
+    write_json(settings.out / "slice.json", entry)
+    queries = slice_["counts"]["queries"]
+    return Counts(queries, queries=queries, details=entry)
+
+
+APPEND = Step("append", AppendStepSettings, append, "file", result_file="slice.json", alone=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.files import finished
 from mar_st.options import FromFile, say, validated
+from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.loop.releases import point
+from medteb_mteb.curation.loop.release import point
 from medteb_mteb.curation.loop.start import MonthSettings
-from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, Step
+from medteb_mteb.curation.step import Counts, Input, Model, Runtime, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mar_st.recipes.schema import Recipe
 
 
@@ -83,17 +80,10 @@ def _recipe(settings: TrainSettings, sources: Path) -> Recipe:
     ]
     if settings.texts is not None:
         place = sources / "texts.jsonl"
-        with finished(place) as part, part.open("w", encoding="utf-8") as stream:
-            for text in read_texts(settings.texts):
-                stream.write(json.dumps({"text": text.full}, ensure_ascii=False) + "\n")
+        write_rows(place, ({"text": text.full} for text in read_texts(settings.texts)))
         entry = {"name": "texts", "path": str(place), "form": "texts", "role": "query"}
         content["data"].append({**entry, "prompt": common["prompt"]})
     return validated(Recipe, content, "recipe")
 
 
-def _estimate(settings: TrainSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    del settings
-    return Estimate(sizes["data"].rows)
-
-
-TRAIN = Step("train", TrainSettings, train, "model", _estimate, result_file="model", alone=False)
+TRAIN = Step("train", TrainSettings, train, "model", result_file="model", alone=False)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from mar_st.options import Argument, Switch
-from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, ask_llm
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
 from medteb_mteb.curation.pooling import find_passages
 from medteb_mteb.curation.rubrics.files import language_of, read_rubrics
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step, tokens_of
+from medteb_mteb.curation.training.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,19 +67,15 @@ def answer(settings: AnswerSettings) -> Counts:
     generation = ask_llm(llm, prompts, _CONTEXT.version, _read, name="answer", out=settings.out)
     name = settings.system or "+".join([llm.name, *([settings.context.stem] if settings.context else [])])
     if not generation.stopped:
-        rows = [
-            {
-                "_id": rubric.id,
-                "system": name,
-                "answer": generation.answers[rubric.id],
-                **({"passages": [one["_id"] for one in passages]} if passages else {}),
-            }
-            for rubric, passages in zip(rubrics, found, strict=True)
-            if rubric.id in generation.answers
-        ]
-        write_rows(settings.out / "answers.jsonl", rows)
-        failed = ({"_id": key, "reason": reason} for key, reason in generation.failed.items())
-        write_rows(settings.out / "failed.jsonl", failed)
+        rows = Rows()
+        for rubric, passages in zip(rubrics, found, strict=True):
+            if rubric.id in generation.failed:
+                rows.add("failed", {"_id": rubric.id, "reason": generation.failed[rubric.id]})
+                continue
+            row = {"_id": rubric.id, "system": name, "answer": generation.answers[rubric.id]}
+            shown = {"passages": [one["_id"] for one in passages]} if passages else {}
+            rows.add("answers", {**row, **shown})
+        rows.write(settings.out, "answers", "failed")
     return Counts(
         len(generation.answers),
         sum(map(tokens_of, generation.answers.values())),

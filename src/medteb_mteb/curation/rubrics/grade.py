@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from mar_st.errors import MarError
@@ -14,14 +16,74 @@ from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.rubrics.files import read_answers, read_rubrics
 from medteb_mteb.curation.rubrics.graders import VERDICT_TOKENS, VERSION, Grader, Item, Prompted
-from medteb_mteb.curation.rubrics.scores import MEAN, PER_CASE, Score, scores_of
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.report.intervals import IntervalEstimate, MeanSample, estimated
 from medteb_mteb.report.page import markdown_table, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from medteb_mteb.curation.rubrics.scores import Verdicts
+    from numpy.typing import NDArray
+
+    from medteb_mteb.curation.rubrics.files import Criterion, Rubric
+
+PER_CASE, MEAN = "clipped per case", "clipped mean"
+#: Verdicts on the criteria of an answer: met, not met, or none.
+Verdicts = tuple[bool | None, ...]
+
+
+def ratio(criteria: Sequence[Criterion], verdicts: Verdicts) -> float:
+    """Return the points of an answer over the points that it could have; NaN if it could have none."""
+    judged = [(one.points, met) for one, met in zip(criteria, verdicts, strict=True) if met is not None]
+    reachable = sum(points for points, _ in judged if points > 0)
+    return sum(points for points, met in judged if met) / reachable if reachable else float("nan")
+
+
+def variants(ratios: NDArray[np.float64]) -> dict[str, IntervalEstimate]:
+    """Return both scores of some cases: the score and its 95 % bootstrap interval.
+
+    Args:
+        ratios: The ratio of each case, `(cases,)`.
+    """
+    # To cut is monotone: the ends of the interval of the cut mean are the cut ends.
+    return {
+        PER_CASE: estimated(MeanSample(np.clip(ratios, 0, 1))),
+        MEAN: IntervalEstimate(*(float(np.clip(number, 0, 1)) for number in estimated(MeanSample(ratios)))),
+    }
+
+
+def scores_of(
+    rubrics: Sequence[Rubric], verdicts: Mapping[str, Mapping[str, Verdicts]]
+) -> list[dict[str, Any]]:
+    """Return the scores of every system: all cases, by axis, by month.
+
+    Args:
+        rubrics: The rubrics.
+        verdicts: Verdicts by system and id of the rubric; an answer that is not there is missing.
+
+    Returns:
+        Rows of `system`, `by` (`axis`, `month`, or empty for all), `value` (the axis or month), `cases`
+        (their number), and `[score, low, high]` of both variants over cases.
+    """
+    rows = []
+    for system, its in verdicts.items():
+        groups: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for rubric in rubrics:
+            given = its.get(rubric.id, (False,) * len(rubric.criteria))
+            groups["", ""].append(ratio(rubric.criteria, given))
+            if rubric.month:
+                groups["month", rubric.month].append(groups["", ""][-1])
+            for axis in sorted({one.axis for one in rubric.criteria} - {""}):
+                places = [place for place, one in enumerate(rubric.criteria) if one.axis == axis]
+                own = [rubric.criteria[place] for place in places]
+                groups["axis", axis].append(ratio(own, tuple(given[place] for place in places)))
+        for (by, value), ratios in sorted(groups.items()):
+            known = np.array([number for number in ratios if not np.isnan(number)])
+            if len(known):
+                both = {name: one.rounded() for name, one in variants(known).items()}
+                rows.append({"system": system, "by": by, "value": value, "cases": len(known), **both})
+    return rows
+
 
 #: File of `medteb graders`.
 AGREEMENT = "agreement.json"
@@ -93,17 +155,15 @@ def grade(settings: GradeSettings) -> Counts:
     details |= {"missing answers": len(missing), "no verdict": sum(row["met"] is None for row in rows)}
     write_rows(settings.out / "verdicts.jsonl", rows)
     write_rows(settings.out / "missing.jsonl", missing)
-    scores = scores_of(rubrics, verdicts, list(answers))
-    refused = _refused({score.category for score in scores}, kappas, settings.least)
-    shown = [score.to_json() for score in scores if score.category not in refused]
+    scores = scores_of(rubrics, verdicts)
+    refused = _refused({_category(score) for score in scores}, kappas, settings.least)
+    shown = [score for score in scores if _category(score) not in refused]
     about = {"name": settings.grader.name, "identity": settings.grader.identity(), **graded.provenance}
     write_json(settings.out / "scores.json", {"grader": about, "scores": shown, "refused": refused})
     write_text(settings.out / "scores.md", _page(scores, refused, settings.grader.name, details))
-    for score in scores:
-        if not score.by:
-            details[f"scores of {score.system}"] = dict(
-                zip((PER_CASE, MEAN), _cells(score, refused), strict=True)
-            )
+    for score in (score for score in scores if not score["by"]):
+        cells = _cells(score, refused)
+        details[f"scores of {score['system']}"] = dict(zip((PER_CASE, MEAN), cells, strict=True))
     unknown = sum(map(len, answers.values())) - len(items)
     note = f"{unknown} answers belong to no question of {settings.rubrics} and are left out."
     return Counts(len(rows), details=details, notes=(note,) * bool(unknown))
@@ -144,22 +204,30 @@ def _refused(categories: set[str], kappas: Mapping[str, float | None] | None, le
     return reasons
 
 
-def _cells(score: Score, refused: Mapping[str, str]) -> list[str]:
-    if score.category in refused:
-        return [refused[score.category]] * 2
-    return [with_interval(*score.scores[name], form=".3f") for name in (PER_CASE, MEAN)]
+def _category(score: Mapping[str, Any]) -> str:
+    """Return the axis whose verdicts a score is made of; `all` for those of all axes."""
+    return str(score["value"]) if score["by"] == "axis" else "all"
+
+
+def _cells(score: Mapping[str, Any], refused: Mapping[str, str]) -> list[str]:
+    if _category(score) in refused:
+        return [refused[_category(score)]] * 2
+    return [with_interval(*score[name], form=".3f") for name in (PER_CASE, MEAN)]
 
 
 def _page(
-    scores: Sequence[Score], refused: Mapping[str, str], grader: str, details: Mapping[str, Any]
+    scores: Sequence[Mapping[str, Any]],
+    refused: Mapping[str, str],
+    grader: str,
+    details: Mapping[str, Any],
 ) -> str:
     """Return the scores as Markdown, a table for all cases, for each axis and for each month."""
     parts = [f"# Scores, graded by {grader}"]
     for by, title in (("", "All cases"), ("axis", "By axis"), ("month", "By month")):
         rows = [
-            (score.system, *([score.value] if by else []), f"{score.cases:,}", *_cells(score, refused))
-            for score in scores
-            if score.by == by
+            (one["system"], *([one["value"]] if by else []), f"{one['cases']:,}", *_cells(one, refused))
+            for one in scores
+            if one["by"] == by
         ]
         if rows:
             header = ("system", *([by] if by else []), "cases", PER_CASE, MEAN)

@@ -23,8 +23,8 @@ from mar_st.errors import MarError
 from mar_st.options import read_yaml
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.rubrics.files import Rubric, read_rubrics
+from medteb_mteb.curation.rubrics.grade import MEAN, PER_CASE, ratio, variants
 from medteb_mteb.curation.rubrics.graders import Grader, Item
-from medteb_mteb.curation.rubrics.scores import MEAN, PER_CASE, ratio, variants
 
 if TYPE_CHECKING:
     from inspect_ai.scorer import Target

@@ -15,7 +15,6 @@ from mar_st.files import write_json, write_text
 from mar_st.options import Argument, FromFile
 from mar_st.text.values import as_text
 from medteb_mteb.curation.files.layout import write_rows
-from medteb_mteb.curation.labels.intervals import rounded
 from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.settings import PrivateSettings
 from medteb_mteb.curation.rubrics.grade import AGREEMENT, grading_estimate
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mar_st.data.rows import Row
-    from medteb_mteb.curation.labels.agreement import IntervalEstimate
 
 #: Name of the category of all statements, and of people in the column of graders.
 ALL, PEOPLE = "all", "people"
@@ -219,7 +217,7 @@ def _report(
 def _people(data: Labelled) -> dict[str, Any]:
     person = data.majority(range(data.labels.shape[1]))
     labelled = int((data.labels != NONE).any(axis=1).sum())
-    return {"statements": labelled, "single": _numbers(among_people(data)), "mean": _mean(person)}
+    return {"statements": labelled, "single": among_people(data).rounded(), "mean": _mean(person)}
 
 
 def _grader(data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Any]:
@@ -228,31 +226,29 @@ def _grader(data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Any]:
         "statements": len(verdicts),
         "no verdict": int((verdicts == NONE).sum()),
         "mean": _mean(verdicts),
-        **{name: _numbers(one) for name, one in estimates.items()},
+        **{name: one.rounded() for name, one in estimates.items()},
     }
 
 
 def _mean(verdicts: NDArray[np.int64]) -> list[float | None]:
     known = verdicts[verdicts != NONE]
-    return [rounded(float(known.mean())) if len(known) else None, None, None]
+    return [round(float(known.mean()), 4) if len(known) else None, None, None]
 
 
-def _numbers(estimate: IntervalEstimate) -> list[float | None]:
-    return [rounded(number) for number in estimate]
-
-
-def _shown(row: Sequence[float | None] | None) -> str:
-    if row is None:
-        return ""
-    value, low, high = (float("nan") if number is None else number for number in row)
-    return with_interval(value, low, high, ".2f")
+def _shown(row: Sequence[float | None]) -> str:
+    return with_interval(*row, form=".2f")
 
 
 def _page(report: Mapping[str, Any]) -> str:
     """Return the content of `agreement.json` as Markdown."""
     rows = [("grader", "category", "statements", *COLUMNS.values())]
     rows += [
-        (one["grader"], one["category"], f"{one['statements']:,}", *(_shown(one.get(key)) for key in COLUMNS))
+        (
+            one["grader"],
+            one["category"],
+            f"{one['statements']:,}",
+            *(_shown(one[key]) if key in one else "" for key in COLUMNS),
+        )
         for one in report["rows"]
     ]
     about = (

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from medteb_mteb.curation.labels.agreement import IntervalEstimate, of_two_raters
-from medteb_mteb.report.intervals import RESAMPLES, SEED, quantiles, resample_weights
+from medteb_mteb.curation.labels.agreement import of_two_raters
+from medteb_mteb.report.intervals import RESAMPLES, SEED, IntervalEstimate, quantiles, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

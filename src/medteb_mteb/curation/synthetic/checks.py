@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.synthetic.forms import FORMS, form_problem, size, written_in
+from medteb_mteb.curation.llm.client import prompt_text
+from medteb_mteb.curation.synthetic.forms import FORMS, LANGUAGES, form_problem, size, written_in
 from medteb_mteb.curation.synthetic.grid import LENGTHS
-from medteb_mteb.curation.synthetic.task_prompts import EXAMPLE_TASKS
 from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _MIN_COPY_LENGTH: dict[Language, int] = {"zh": 10, "en": 40}
 #: Minimum letters and digits of a sentence; shorter ones are headings or names.
 _MIN_SENTENCE_LENGTH: dict[Language, int] = {"zh": 5, "en": 15}
 
+#: Two example tasks in the prompt for tasks: to verify a claim, and to answer frequent questions.
+EXAMPLE_TASKS = {one: prompt_text(__file__, f"example-tasks-{one}").splitlines() for one in LANGUAGES}
 #: Minimum and maximum length of a task sentence.
 _TASK_LENGTHS: dict[Language, tuple[int, int]] = {"zh": (8, 100), "en": (5, 60)}
 #: Factors by which a length may differ from the requested one: LLMs count badly and write shorter documents

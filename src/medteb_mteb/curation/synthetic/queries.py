@@ -1,4 +1,8 @@
-"""Synthetic queries: an LLM writes queries that a document answers; the pairs are training data."""
+"""Synthetic queries: an LLM writes queries that a document answers; the pairs are training data.
+
+BMRetriever generated its synthetic queries with gpt-3.5-turbo-1106 and does not publish the prompt; this one
+is ours.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,13 @@ from mar_st.errors import MarError
 from mar_st.options import Argument
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema, version_of
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
+from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.checks import QueryCheck
-from medteb_mteb.curation.synthetic.forms import FORMS, LANGUAGES, Language, draw_forms
-from medteb_mteb.curation.synthetic.query_prompt import QUERIES_KEY, query_prompt, query_version
+from medteb_mteb.curation.synthetic.forms import FORMS, Language, draw_forms
 from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
 if TYPE_CHECKING:
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.llm.client import Prompt
 
+_SCHEMA = object_schema({"queries": STRINGS_SCHEMA})
+_QUERIES = template(__file__, "queries", system="queries-system", schema=_SCHEMA)
+#: Tokens of the longest requested query and the JSON around it.
+_TOKENS_PER_QUERY = 100
+VERSION = version_of(_QUERIES.version, *(text for form in FORMS.values() for text in form.described.values()))
 #: Characters, without blanks, that a document has at least, and characters of it in a prompt at most.
 SHORTEST, LONGEST = 20, 4000
 
@@ -49,9 +59,8 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
     rows = Rows()
     chosen = _chosen(settings, rows)
     settings.refuse_private(documents=chosen)
-    version = query_version(settings.language)
     prompts = [_prompt(document, settings) for document in chosen]
-    generation = settings.ask(prompts, version, strings_of(QUERIES_KEY), "queries")
+    generation = settings.ask(prompts, VERSION, strings_of("queries"), "queries")
     if not generation.stopped:
         for document in chosen:
             if document.id in generation.answers:
@@ -67,7 +76,7 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
         details={"documents": len(chosen), **rows.details(), **generation.counts()},
         notes=(note,) * bool(suspects),
         stopped=generation.stopped,
-        provenance=settings.provenance(version, generation),
+        provenance=settings.provenance(VERSION, generation),
     )
 
 
@@ -101,7 +110,22 @@ def _forms(document: Text, settings: QuerySettings) -> tuple[str, ...]:
 
 
 def _prompt(document: Text, settings: QuerySettings) -> Prompt:
-    return query_prompt(document.id, document.full[:LONGEST], _forms(document, settings), settings.language)
+    forms = _forms(document, settings)
+    return query_prompt(document.id, document.full[:LONGEST], forms, settings.language)
+
+
+def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) -> Prompt:
+    """Return the prompt for one document.
+
+    Args:
+        key: Key of the prompt.
+        text: The document.
+        forms: Form of each query, see `FORMS`.
+        language: Language of the queries.
+    """
+    lines = "\n".join(f"{n}. {FORMS[form].described[language]}" for n, form in enumerate(forms, 1))
+    tokens = 10 + _TOKENS_PER_QUERY * len(forms)
+    return _QUERIES.prompt(key, language, {"text": text}, tokens, count=len(forms), forms=lines)
 
 
 def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: Rows) -> None:
@@ -144,5 +168,5 @@ SYNTHESIZE_QUERIES = Step(
     result_file="pairs.jsonl",
     trains=True,
     asks=True,
-    version=" ".join(map(query_version, LANGUAGES)),
+    version=VERSION,
 )

@@ -1,30 +1,30 @@
-"""Synthetic tasks: an LLM brainstorms retrieval tasks and writes examples of each, for training."""
+"""Synthetic tasks: an LLM brainstorms retrieval tasks and writes examples of each, for training.
+
+BMRetriever publishes the requests of its prompts, but not their full wording; these are ours. The first one
+shows two example tasks and asks for a list of about 20 in a wide range; the second one asks for an example of
+a task, as JSON with three keys under the constraints of the grid.
+"""
 
 from __future__ import annotations
 
 import math
+import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema, prompt_text
 from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.settings import WriterSettings
-from medteb_mteb.curation.step import Counts, Step
-from medteb_mteb.curation.synthetic.answers import read_example, strings_of
-from medteb_mteb.curation.synthetic.checks import ExampleCheck, TaskCheck
+from medteb_mteb.curation.llm.template import template
+from medteb_mteb.curation.step import SEED, Counts, Step
+from medteb_mteb.curation.synthetic.answers import PAIR_KEYS, read_example, strings_of
+from medteb_mteb.curation.synthetic.checks import EXAMPLE_TASKS, ExampleCheck, TaskCheck
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, Language
-from medteb_mteb.curation.synthetic.grid import draw
-from medteb_mteb.curation.synthetic.task_prompts import (
-    EXAMPLE_TASKS,
-    TASKS_KEY,
-    TASKS_PER_CALL,
-    brainstorm_prompt,
-    brainstorm_version,
-    example_prompt,
-    example_version,
-)
+from medteb_mteb.curation.synthetic.grid import LENGTHS, Constraints, described, draw
 from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 
 if TYPE_CHECKING:
@@ -35,6 +35,59 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.step import Estimate
     from medteb_mteb.curation.synthetic.answers import Example
     from medteb_mteb.curation.synthetic.grid import Constraints
+
+#: Number of tasks requested per call.
+TASKS_PER_CALL = 20
+#: Fields that a call focuses on; calls with different fields give different tasks even at temperature 0.
+_FIELDS = {one: prompt_text(__file__, f"fields-{one}").splitlines() for one in LANGUAGES}
+_FIELDS_PER_CALL = 3
+
+_TASKS_SCHEMA = object_schema({"tasks": STRINGS_SCHEMA})
+_TASKS = template(__file__, "tasks", system="tasks-system", schema=_TASKS_SCHEMA)
+_EXAMPLE_SCHEMA = object_schema({name: {"type": "string"} for name in PAIR_KEYS})
+_EXAMPLE = template(__file__, "example", system="example-system", schema=_EXAMPLE_SCHEMA)
+#: Tokens of a word (English), and of a character (Chinese, the upper end for today's tokenizers).
+_TOKENS_PER_UNIT: dict[Language, float] = {"zh": 1.0, "en": 1.4}
+#: Tokens of the keys of an example and the JSON around it.
+_OVERHEAD_TOKENS = 40
+#: Tokens of a task sentence in an answer.
+_TOKENS_PER_TASK = 40
+
+
+def brainstorm_prompt(call: int, language: Language) -> Prompt:
+    """Return the prompt of one call for tasks; calls differ by their fields and by their variant.
+
+    Args:
+        call: Number of the call, from 0.
+        language: Language of the tasks.
+    """
+    fields = list(_FIELDS[language])
+    random.Random(f"{SEED}\0{call * _FIELDS_PER_CALL // len(fields)}").shuffle(fields)
+    start = call * _FIELDS_PER_CALL % len(fields)
+    focus = ("、" if language == "zh" else "; ").join(fields[start : start + _FIELDS_PER_CALL])
+    first, second = EXAMPLE_TASKS[language]
+    shown = {"count": TASKS_PER_CALL, "first": first, "second": second, "fields": focus}
+    prompt = _TASKS.prompt(str(call), language, {}, 10 + _TOKENS_PER_TASK * TASKS_PER_CALL, **shown)
+    return replace(prompt, variant=str(call))
+
+
+def example_prompt(
+    key: str, task: str, constraints: Constraints, language: Language, *, variant: str
+) -> Prompt:
+    """Return the prompt for one example of a task.
+
+    Args:
+        key: Key of the prompt.
+        task: The task sentence.
+        constraints: Constraints of the example.
+        language: Language of the example.
+        variant: Variant of the prompt, to get another example under the same constraints.
+    """
+    lengths = LENGTHS[language]
+    units = 2 * lengths[constraints.num_words][1] + lengths[constraints.query_length][1]
+    tokens = _OVERHEAD_TOKENS + round(units * _TOKENS_PER_UNIT[language])
+    prompt = _EXAMPLE.prompt(key, language, {"task": task}, tokens, **described(constraints, language))
+    return replace(prompt, variant=variant)
 
 
 class TaskSettings(WriterSettings, AgainstSettings):
@@ -61,9 +114,8 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
             f"The LLM gave no task that can be used (dropped: {dict(rows.dropped)}). Try another model."
         )
     write_rows(settings.out / "tasks.jsonl", ({"task": task} for task in tasks))
-    version = example_version(settings.language)
     drawn = list(_examples(tasks, settings))
-    generation = settings.ask([prompt for _, _, prompt in drawn], version, read_example, "examples")
+    generation = settings.ask([prompt for _, _, prompt in drawn], _EXAMPLE.version, read_example, "examples")
     if not generation.stopped:
         _take(tasks, drawn, generation, settings, rows)
         rows.write(settings.out, "triples", "dropped")
@@ -76,7 +128,7 @@ def synthesize_tasks(settings: TaskSettings) -> Counts:
         details={"tasks": len(tasks), **rows.details(), **generation.counts()},
         notes=(note,) * (len(tasks) < settings.tasks),
         stopped=generation.stopped,
-        provenance=settings.provenance(version, generation),
+        provenance=settings.provenance(_EXAMPLE.version, generation),
     )
 
 
@@ -98,7 +150,7 @@ def _brainstorm(settings: TaskSettings, rows: Rows) -> tuple[list[str], str]:
     while len(tasks) < wanted and done < most:
         calls = range(done, min(most, done + math.ceil((wanted - len(tasks)) / TASKS_PER_CALL)))
         prompts = [brainstorm_prompt(call, language) for call in calls]
-        generation = settings.ask(prompts, brainstorm_version(language), strings_of(TASKS_KEY), "tasks")
+        generation = settings.ask(prompts, _TASKS.version, strings_of("tasks"), "tasks")
         if generation.stopped:
             return tasks, generation.stopped
         for prompt in prompts:
@@ -163,5 +215,5 @@ SYNTHESIZE_TASKS = Step(
     estimate=_estimate,
     result_file="triples.jsonl",
     trains=True,
-    version=" ".join(f"{brainstorm_version(one)} {example_version(one)}" for one in LANGUAGES),
+    version=f"{_TASKS.version} {_EXAMPLE.version}",
 )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import fault_server as faults
 import pytest
 
-from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
 from medteb_mteb.curation.judge.judges import Judges
 from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import PooledSettings, read_material
+from medteb_mteb.curation.judge.prompt import CONTROLS, ECHOES
 
 if TYPE_CHECKING:
     from pathlib import Path

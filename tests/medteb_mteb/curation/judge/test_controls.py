@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rule_judges import read_prompt
 
-from medteb_mteb.curation.judge.controls import (
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.prompt import (
     CONTROL_TEXTS,
     CONTROLS,
     ECHO,
@@ -14,7 +15,6 @@ from medteb_mteb.curation.judge.controls import (
     misgraded,
     with_controls,
 )
-from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.labels.consensus import SUSPICIOUS_POSITIVE, consensus
 from medteb_mteb.curation.labels.grades import read_judging
 

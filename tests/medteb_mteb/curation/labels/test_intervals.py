@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from medteb_mteb.curation.labels.intervals import exact_interval, interval, rounded, smallest_difference
-from medteb_mteb.report.intervals import CorrelationSample, MeanSample
+from medteb_mteb.report.intervals import (
+    CorrelationSample,
+    MeanSample,
+    exact_interval,
+    interval,
+    rounded,
+    smallest_difference,
+)
 
 
 @pytest.mark.parametrize("level", [0.95, 0.99])

@@ -10,8 +10,7 @@ from tests.medteb_mteb.curation.loop.conftest import ANSWERS, texts_of, write_ro
 
 import mar_st
 from mar_st.index.searcher import Searcher
-from medteb_mteb.curation.loop.release import RELEASE
-from medteb_mteb.curation.loop.releases import RollbackSettings, rollback
+from medteb_mteb.curation.loop.release import RELEASE, RollbackSettings, rollback
 
 MINI = Path(mar_st.__file__).parent / "models" / "mar-mini"
 

@@ -6,7 +6,7 @@ import pytest
 from tests.medteb_mteb.curation.loop.conftest import Handler, serving
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.loop.releases import KEY_VARIABLE, RollbackSettings, earlier, rollback, served
+from medteb_mteb.curation.loop.release import KEY_VARIABLE, RollbackSettings, earlier, rollback, served
 
 KEY = "a-key-of-the-server"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
+from medteb_mteb.curation.build import forecast
 from medteb_mteb.curation.build_file import load_build
-from medteb_mteb.curation.forecast import forecast
 from medteb_mteb.curation.labels.agreement import of_two_raters
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.rubrics.graders import Words

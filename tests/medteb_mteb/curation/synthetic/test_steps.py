@@ -15,10 +15,8 @@ from mar_st.errors import MarError
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.step import Estimate
 from medteb_mteb.curation.synthetic.grid import Constraints
-from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES
-from medteb_mteb.curation.synthetic.query_prompt import query_prompt
-from medteb_mteb.curation.synthetic.task_prompts import brainstorm_prompt, example_prompt
-from medteb_mteb.curation.synthetic.tasks import SYNTHESIZE_TASKS
+from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES, query_prompt
+from medteb_mteb.curation.synthetic.tasks import SYNTHESIZE_TASKS, brainstorm_prompt, example_prompt
 
 DOCUMENTS = {
     "d1": "痛风急性发作时应尽早用药，并卧床休息、抬高患肢，避免动物内脏和啤酒。",

@@ -14,8 +14,7 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.llm.tolerant import Rejected
 from medteb_mteb.curation.step import Estimate
-from medteb_mteb.curation.training.prompt import read_lists
-from medteb_mteb.curation.training.triples import TRIPLES
+from medteb_mteb.curation.training.triples import TRIPLES, read_lists
 
 
 def test_pools_become_triples_that_mar_reads(given, tmp_path, rows_of, sort, make):
