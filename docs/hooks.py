@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def on_post_build(config: Any) -> None:
     """Add the project's own results as pages of `medteb site`."""
-    from medteb_mteb.commands.site import SiteSettings, site
+    from medteb_mteb.commands.compare import SiteSettings, site
 
     results = ROOT / "benchmarks" / "results"
     site(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mar_st.options import application, command, run
 from medteb_mteb.commands import compare as compared
-from medteb_mteb.commands import site as sites
 from medteb_mteb.commands import submit as submission
 from medteb_mteb.commands.editions import edition_app
 from medteb_mteb.curation import build
@@ -24,7 +23,7 @@ app = application(
 )
 command(app, "run", runs.RunSettings, runs.run, show=runs.as_text, group=USUAL)
 command(app, "compare", compared.CompareSettings, compared.compare, show=compared.as_text, group=USUAL)
-command(app, "site", sites.SiteSettings, sites.site, show=sites.as_text, group=USUAL)
+command(app, "site", compared.SiteSettings, compared.site, show=compared.site_as_text, group=USUAL)
 command(app, "submit", submission.SubmitSettings, submission.submit, show=submission.as_text, group=USUAL)
 command(app, "build", build.BuildSettings, build.build, show=build.as_text, group=USUAL)
 command(app, "rollback", RollbackSettings, rollback, group=USUAL)

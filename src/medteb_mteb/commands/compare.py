@@ -1,4 +1,4 @@
-"""`medteb compare`: compare systems by results from any source."""
+"""`medteb compare`: systems by results from any source; `medteb site`: results as a folder of pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from xml.etree import ElementTree as ET
 from pydantic import Field, model_validator
 
 from mar_st.errors import MarError
-from mar_st.files import write_text
+from mar_st.files import counted, write_text
 from mar_st.options import Argument, Settings
 
 if TYPE_CHECKING:
     from medteb_mteb.compare.analysis import Analysis
     from medteb_mteb.report.paired import Compared
+    from medteb_mteb.site import Outcome
 
 _PAIRS = (
     "task", "first", "second", "difference", "low", "high", "p", "p after Holm", "wins", "ties", "losses",
@@ -28,6 +29,10 @@ _PAIRS = (
 class SourceSettings(Settings):
     """Where results and the data of their tasks are."""
 
+    results: Annotated[tuple[Path, ...], Argument()] = Field(
+        min_length=1,
+        description="Folders of medteb run, mteb or HAKARI-Bench; rankings *.trec, *.run or *.json.",
+    )
     data: tuple[Path, ...] = Field(
         (), description="Data folder of a task, for slices of its queries; may be repeated."
     )
@@ -37,10 +42,6 @@ class SourceSettings(Settings):
 class CompareSettings(SourceSettings):
     """Options of a comparison."""
 
-    results: Annotated[tuple[Path, ...], Argument()] = Field(
-        min_length=1,
-        description="Folders of medteb run, mteb or HAKARI-Bench; rankings *.trec, *.run or *.json.",
-    )
     baseline: str | None = Field(None, description="Compare all with this system; default: every two.")
     fail_if_worse: str | None = Field(
         None, description="Compare all with this system, and exit with 1 if one is significantly worse."
@@ -270,3 +271,42 @@ def _scores(analysis: Analysis) -> list[list[str]]:
             row.append(f"{mean.score:.4f} ({groups[AVERAGE, name]})" if mean else "-")
         rows.append(row)
     return rows
+
+
+class SiteSettings(SourceSettings):
+    """Options of `medteb site`."""
+
+    out: Annotated[Path, Argument(last=True)] = Field(description="Folder to write the pages to.")
+    about: Path | None = Field(
+        None, description="YAML file of facts per system, such as latency_ms, parameters_online and family."
+    )
+    texts: bool = Field(
+        False, description="Show texts also of data without an open licence, on pages that stay with you."
+    )
+    title: str | None = Field(None, min_length=1, description="Title of the pages.")
+
+
+def site(settings: SiteSettings) -> Outcome:
+    """Write results as a folder of pages that open in a browser, from a file or from any host.
+
+    The pages show every score with its interval and tie group, comparisons of two systems, and, for rankings
+    that were kept (`medteb run --trec`), the first ten documents of each query. They need no server and load
+    nothing from elsewhere. Texts are shown only if the licence of the data is open. An earlier site in the
+    same folder is replaced.
+    """
+    from medteb_mteb.compare.read import read_results  # lazy: scipy
+    from medteb_mteb.site import read_about, write_site  # lazy: scipy, jinja2
+
+    results = read_results(settings.results, data=settings.data, qrels=settings.qrels)
+    about = read_about(settings.about, results.table.models)
+    return write_site(results, settings.out, about=about, texts=settings.texts, title=settings.title)
+
+
+def site_as_text(outcome: Outcome) -> str:
+    """Return where the site is, and what it does not show."""
+    size = f"{outcome.bytes / 1e6:.1f} MB"
+    lines = [f"{counted(outcome.pages, 'page')}, {size}: open {outcome.out}/index.html"]
+    if outcome.without_texts:
+        names = ", ".join(outcome.without_texts)
+        lines.append(f"without texts, since their licences do not allow it: {names} (--texts shows them)")
+    return "\n".join(lines)

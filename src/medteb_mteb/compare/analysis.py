@@ -94,11 +94,16 @@ class Analysis:
         """Return the score of a system on a task."""
         return self._entries.get((system, task))
 
-    def data(self, task: str) -> RetrievalData | None:
-        """Return the texts and judgements of a ranking task, if they are those that were scored."""
+    def folder(self, task: str) -> TaskFolder | None:
+        """Return the data of a task, if they are those that were scored."""
         folder = self.results.folders.get(task)
         scored = {entry.dataset_revision for entry in self.table.entries if entry.task == task}
-        return None if folder is None or scored != {folder.revision} else folder.retrieval
+        return None if folder is None or scored != {folder.revision} else folder
+
+    def data(self, task: str) -> RetrievalData | None:
+        """Return the texts and judgements of a ranking task, if they are those that were scored."""
+        folder = self.folder(task)
+        return None if folder is None else folder.retrieval
 
     def first(self, entry: ScoreEntry) -> dict[str, dict[str, float]]:
         """Return the first ten documents of each query with their scores, the best first.
@@ -160,11 +165,10 @@ class Analysis:
         """Score the systems on parts of the queries of each task whose data are at hand."""
         slices = []
         for task in self.table.tasks:
-            data, folder = self.data(task), self.results.folders.get(task)
-            if data is None or folder is None:
-                continue
-            for by, values in _properties(data, folder).items():
-                slices += self._slices_by(task, by, values)
+            folder = self.folder(task)
+            if folder is not None and folder.retrieval is not None:
+                for by, values in _properties(folder.retrieval, folder).items():
+                    slices += self._slices_by(task, by, values)
         return slices
 
     def _slices_by(self, task: str, by: str, values: Mapping[str, str]) -> list[Slice]:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from medteb_mteb.report.scores import result_entry
 from medteb_mteb.report.table import ResultTable, ScoreEntry, labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from medteb_mteb.folders.content import TaskFolder
@@ -38,24 +38,11 @@ class Results:
 
     Attributes:
         table: The scores; systems with the most tasks first, then by their mean; tasks by name.
-        facts: What is known about a system, by its name in the table: fields of mteb's `ModelMeta`.
         folders: Data of tasks, by task, where they are at hand.
-        versions: Version of mteb that measured a score, by system and task, where it is known.
     """
 
     table: ResultTable
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     folders: dict[str, TaskFolder] = field(default_factory=dict)
-    versions: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-@dataclass
-class _Found:
-    """One score as it is read, before systems get their names in the table."""
-
-    entry: ScoreEntry
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    version: str = ""
 
 
 def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: Path | None = None) -> Results:
@@ -75,8 +62,8 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
 
     given = [read_folder(folder) for folder in data_folders(data)]
     folders = {folder.layout.name: folder for folder in given}
-    judgements = _Judgements(qrels, given)
-    found: list[_Found] = []
+    judgements = cache(partial(_judgements, qrels, [one for one in given if one.retrieval is not None]))
+    found: list[ScoreEntry] = []
     for source in sources:
         some = list(_read(source, judgements))
         if not some:
@@ -85,21 +72,17 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
                 f"(with {_META}), result files of HAKARI-Bench, or rankings *.trec, *.run or *.json."
             )
         found += some
-    names = labels([(one.entry.model, one.entry.model_revision) for one in found])
+    names = labels([(one.model, one.model_revision) for one in found])
     entries: dict[tuple[str, str], ScoreEntry] = {}
     for one, label in zip(found, names, strict=True):
-        key = (label, one.entry.task)
-        if key in entries and entries[key].score != one.entry.score:
-            raise MarError(f"{label} has two results on {one.entry.task}; give one of the two sources.")
-        entries[key] = replace(one.entry, model=label)
+        key = (label, one.task)
+        if key in entries and entries[key].score != one.score:
+            raise MarError(f"{label} has two results on {one.task}; give one of the two sources.")
+        entries[key] = replace(one, model=label)
     tasks = sorted({task for _, task in entries})
     table = ResultTable(_best_first(entries.values()), tasks, list(entries.values()))
-    facts = {label: dict(one.facts) for one, label in zip(found, names, strict=True)}
-    versions = {
-        (label, one.entry.task): one.version for one, label in zip(found, names, strict=True) if one.version
-    }
     folders |= {task: folder for task in tasks if task not in folders and (folder := _packaged(task))}
-    return Results(table, facts, folders, versions)
+    return Results(table, folders)
 
 
 def _best_first(entries: Iterable[ScoreEntry]) -> list[str]:
@@ -120,34 +103,21 @@ def _packaged(task: str) -> TaskFolder | None:
         return None
 
 
-class _Judgements:
-    """The judgements that rankings are scored with, read when one needs them."""
-
-    def __init__(self, qrels: Path | None, folders: Sequence[TaskFolder]) -> None:
-        self._qrels = qrels
-        self._folders = [folder for folder in folders if folder.retrieval is not None]
-        self._read: tuple[str, str, dict[str, dict[str, int]], Judged] | None = None
-
-    def get(self, ranking: Path) -> tuple[str, str, dict[str, dict[str, int]], Judged]:
-        """Return name of the task, revision of the data, qrels and other judgements."""
-        if self._read is None:
-            if self._qrels is not None:
-                grades = read_qrels(self._qrels)
-                judged = Judged(
-                    {q: frozenset(d for d, grade in row.items() if grade <= 0) for q, row in grades.items()}
-                )
-                self._read = (self._qrels.stem, sha256(self._qrels)[:16], grades, judged)
-            elif len(self._folders) == 1 and self._folders[0].retrieval is not None:
-                folder, content = self._folders[0], self._folders[0].retrieval
-                self._read = (folder.layout.name, folder.revision, content.qrels, content.judged)
-            else:
-                raise MarError(
-                    f"{ranking} is a ranking; give its judgements by --qrels FILE, or one --data FOLDER."
-                )
-        return self._read
+def _judgements(
+    file: Path | None, folders: Sequence[TaskFolder]
+) -> tuple[str, str, dict[str, dict[str, int]], Judged]:
+    """Return what rankings are scored with: name of the task, revision of the data, qrels, judgements."""
+    if file is not None:
+        grades = read_qrels(file)
+        negatives = {q: frozenset(d for d, grade in row.items() if grade <= 0) for q, row in grades.items()}
+        return file.stem, sha256(file)[:16], grades, Judged(negatives)
+    if len(folders) == 1 and folders[0].retrieval is not None:
+        content = folders[0].retrieval
+        return folders[0].layout.name, folders[0].revision, content.qrels, content.judged
+    raise MarError("Rankings need their judgements: give --qrels FILE, or one --data FOLDER.")
 
 
-def _read(source: Path, judgements: _Judgements) -> Iterator[_Found]:
+def _read(source: Path, judgements: Callable[[], Any]) -> Iterator[ScoreEntry]:
     if not source.exists():
         raise MarError(f"There is no {source}.")
     if source.is_file():
@@ -161,35 +131,33 @@ def _read(source: Path, judgements: _Judgements) -> Iterator[_Found]:
             yield from _file(file, judgements)
 
 
-def _file(path: Path, judgements: _Judgements) -> Iterator[_Found]:
+def _file(path: Path, judgements: Callable[[], Any]) -> Iterator[ScoreEntry]:
     if not is_run(path):
         raise MarError(f"{path} is not a ranking; expected *.trec, *.run or *.json.")
     content = _hakari(path) if path.suffix.lower() == ".json" else None
     if content is not None:
         yield content
         return
-    task, revision, qrels, judged = judgements.get(path)
+    task, revision, qrels, judged = judgements()
     scores = score_queries(qrels, judged, read_run(path))
     if not scores:
         raise MarError(f"{path}: no query has a positive judgement.")
     ids = tuple(sorted(scores))
     values = np.array([scores[query].ndcg for query in ids])
-    yield _Found(
-        ScoreEntry(
-            model=path.stem,
-            model_revision=sha256(path)[:16],
-            task=task,
-            metric="ndcg_at_10",
-            score=float(values.mean()),
-            dataset_revision=revision,
-            sample=MeanSample(values),
-            ids=ids,
-            ranking=path,
-        )
+    yield ScoreEntry(
+        model=path.stem,
+        model_revision=sha256(path)[:16],
+        task=task,
+        metric="ndcg_at_10",
+        score=float(values.mean()),
+        dataset_revision=revision,
+        sample=MeanSample(values),
+        ids=ids,
+        ranking=path,
     )
 
 
-def _mteb_model(meta: Path) -> Iterator[_Found]:
+def _mteb_model(meta: Path) -> Iterator[ScoreEntry]:
     """Read the results of one model and revision in mteb's layout."""
     from mteb.results import TaskResult  # lazy: mteb
 
@@ -212,9 +180,8 @@ def _mteb_model(meta: Path) -> Iterator[_Found]:
         ranking = beside / "trec" / place.with_suffix(".trec")
         entry = result_entry(result, name, str(facts.get("revision") or revision_folder.name), metric,
                              beside / "items" / place.with_suffix(".json"))  # fmt: skip
-        yield _Found(
-            replace(entry, ranking=ranking if ranking.is_file() else None), facts, result.mteb_version or ""
-        )
+        ranked = ranking if ranking.is_file() else None
+        yield replace(entry, ranking=ranked, facts=facts, version=result.mteb_version or "")
 
 
 def _of_known_task(result: Any) -> tuple[str, Any]:
@@ -236,7 +203,7 @@ def _known_task(name: str) -> Any:
         return None
 
 
-def _hakari(path: Path) -> _Found | None:
+def _hakari(path: Path) -> ScoreEntry | None:
     """Return a result file of HAKARI-Bench; None for another JSON file."""
     try:
         content = read_json(regular(path))
@@ -277,4 +244,4 @@ def _hakari(path: Path) -> _Found | None:
         if metric == "ndcg_at_10" and ids and abs(float(sample.values.mean()) - score) <= _TOLERANCE:
             entry = replace(entry, sample=sample, ids=ids, note="")
             break
-    return _Found(entry)
+    return entry

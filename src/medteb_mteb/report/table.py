@@ -53,6 +53,8 @@ class ScoreEntry:
         holes: The measures of `HOLES` on a retrieval task, None where unknown; None for other tasks.
         ids: Ids of the sample's items; empty if they are only known by their order.
         ranking: The system's ranking, a TREC or JSON run, or None.
+        facts: What is known about the model: fields of mteb's `ModelMeta`.
+        version: Version of mteb that measured the score; empty if unknown.
     """
 
     model: str
@@ -66,6 +68,8 @@ class ScoreEntry:
     holes: Mapping[str, float | None] | None = None
     ids: tuple[str, ...] = ()
     ranking: Path | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
 
     @cached_property
     def interval(self) -> Interval | None:

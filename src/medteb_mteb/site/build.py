@@ -221,7 +221,8 @@ class _Site:
 
     def versions(self, system: str) -> list[str]:
         """Return the versions of mteb that measured a system."""
-        return sorted({one for (name, _), one in self.results.versions.items() if name == system})
+        entries = self.results.table.entries
+        return sorted({one.version for one in entries if one.model == system and one.version})
 
 
 @cache

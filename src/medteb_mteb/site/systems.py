@@ -142,8 +142,8 @@ def _either(stated: T | None, known: T | None) -> T | None:
 
 def systems_of(results: Results, about: Mapping[str, About]) -> list[System]:
     """Return the systems of some results, the best first."""
-    revisions = {entry.model: entry.model_revision for entry in results.table.entries}
+    entries = {entry.model: entry for entry in results.table.entries}
     return [
-        System(number, name, revisions[name], results.facts.get(name, {}), about.get(name, About()))
+        System(number, name, entries[name].model_revision, entries[name].facts, about.get(name, About()))
         for number, name in enumerate(results.table.models)
     ]

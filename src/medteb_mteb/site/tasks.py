@@ -78,9 +78,7 @@ class TaskView:
     @cached_property
     def folder(self) -> TaskFolder | None:
         """Return the data, if they are those that were scored."""
-        folder = self.analysis.results.folders.get(self.name)
-        scored = {entry.dataset_revision for entry in self.entries}
-        return folder if folder is not None and scored == {folder.revision} else None
+        return self.analysis.folder(self.name)
 
     @property
     def data(self) -> RetrievalData | None:

@@ -40,10 +40,24 @@ def validate(settings: ValidateSettings) -> Page:
     duplicates, judged share of a run, pool bias, judges, leaks and the licence. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
-    from medteb_mteb.validate.checks import check  # lazy: scipy
+    from medteb_mteb.report.page import Page  # lazy: scipy
+    from medteb_mteb.validate import contents, judges, systems  # lazy: scipy
     from medteb_mteb.validate.material import read_material  # lazy: scipy
 
-    return check(read_material(edition_folder(settings.edition), settings))
+    checks = (
+        contents.files, contents.rows, contents.size, contents.duplicate_queries,
+        contents.duplicate_documents, systems.holes, systems.pool_bias, judges.agreement_of_judges,
+        judges.position_bias, systems.order_of_systems, judges.accuracy_of_labels, contents.leaks,
+        contents.card,
+    )  # fmt: skip
+    material = read_material(edition_folder(settings.edition), settings)
+    edition = material.layout.edition
+    which = f"edition {edition.name} {edition.version}" if edition else "no manifest"
+    return Page(
+        title=f"Validation of {material.layout.name}",
+        subject=f"{material.kind}, {which}, data {material.layout.revision()}.",
+        findings=tuple(one(material) for one in checks),
+    )
 
 
 def as_text(page: Page) -> str:

@@ -25,8 +25,8 @@ def test_results_of_medteb_run_have_scores_per_query_and_facts(tmp_path):
     assert (good.score, good.ids, list(good.sample.values)) == (0.5, ("b", "a", "c"), values)
     assert (plain.score, plain.sample) == (0.25, None)
     assert results.table.models == ["org/good", "org/plain"]
-    assert results.facts["org/good"]["n_parameters"] == 5
-    assert results.versions["org/good", "Task"] == "2.26.24"
+    assert good.facts["n_parameters"] == 5
+    assert good.version == "2.26.24"
 
 
 def test_revisions_of_one_model_are_kept_apart(tmp_path):

@@ -15,7 +15,6 @@ from mar_st.options import command
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
 from medteb_mteb.validate import ValidateSettings, as_text, validate
-from medteb_mteb.validate.checks import CHECKS
 from medteb_mteb.validate.material import mean_over_groups
 from medteb_mteb.validate.systems import kendall
 
@@ -24,7 +23,7 @@ EVERY = range(12)
 
 def test_a_clean_folder_has_a_verdict_on_every_point(folder):
     page = validate(ValidateSettings(edition=str(folder)))
-    assert len(page.findings) == len(CHECKS)
+    assert len(page.findings) == 13
     too_small = {"Large enough to tell systems apart", "Queries are different questions"}
     assert {f.title for f in page.findings if f.verdict == "fail"} == too_small
 

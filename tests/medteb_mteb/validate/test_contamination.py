@@ -67,7 +67,7 @@ def test_a_planted_effect_is_found_at_the_cut_off_alone(live, results):
         "2026-05",
     }
     for month, one in own.items():
-        (value, (low, high)), planted = one.matched, 0.2 * (month == "2026-03")
+        (value, low, high), planted = one.matched, 0.2 * (month == "2026-03")
         assert low <= planted <= high, month
         assert value == pytest.approx(planted, abs=0.08)
     stated = own["2026-03"]
@@ -81,7 +81,7 @@ def test_a_planted_effect_is_found_at_the_cut_off_alone(live, results):
     }
     for one in against.values():
         assert one.raw[0] == pytest.approx(0.2, abs=0.03)
-        assert one.matched[1].high - one.matched[1].low < stated.matched[1].high - stated.matched[1].low
+        assert one.matched.high - one.matched.low < stated.matched.high - stated.matched.low
 
 
 def test_drift_of_the_queries_and_near_copies_in_training_are_found(live, tmp_path):

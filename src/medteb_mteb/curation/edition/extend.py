@@ -206,18 +206,34 @@ def _write_version(
     _append(out / QRELS, header, (label for label in labelled if label.relevance))
     _append(out / LABELS, header, labelled)
     _append(out / DISPUTED, "query-id\tcorpus-id", (label for label in labels if label.relevance is None))
-    entry = {"version": edition.version, "digest": edition.digest, "changes": dict(change)}
-    newer = write_manifest(
+    counts = {**edition.counts, "qrels": edition.counts.get("qrels", 0) + change["positive"]}
+    newer = write_newer(edition, out, change["version"], counts, change)
+    write_provenance(newer.path, provenance)
+
+
+def write_newer(
+    edition: Edition, out: Path, version: str, counts: Mapping[str, int], changes: Mapping[str, Any]
+) -> Edition:
+    """Write the manifest of a newer version of an edition, with the version before in its `history`.
+
+    Args:
+        edition: The version before.
+        out: Folder of the newer version.
+        version: Its version.
+        counts: Its numbers of records by kind.
+        changes: What has changed.
+    """
+    entry = {"version": edition.version, "digest": edition.digest, "changes": dict(changes)}
+    return write_manifest(
         out,
         task=edition.task,
         name=edition.name,
-        version=change["version"],
+        version=version,
         licence=edition.licence,
-        counts={**edition.counts, "qrels": edition.counts.get("qrels", 0) + change["positive"]},
+        counts=counts,
         **{key: value for key, value in edition.extra.items() if key not in ("history", "statistics")},
         history=[*mappings(edition.extra, "history"), entry],
     )
-    write_provenance(newer.path, provenance)
 
 
 def _append(path: Path, header: str, labels: Iterable[Label]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,18 +17,18 @@ from pydantic import BaseModel, Field
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.files import counted, locked, read_json, read_record, write_text
+from mar_st.files import counted, locked, read_json, write_text
 from mar_st.options import Argument, Settings, Switch, say
 from mar_st.text.values import as_grade, as_id
-from medteb_mteb.curation.edition.extend import next_version
+from medteb_mteb.curation.edition.extend import next_version, write_newer
 from medteb_mteb.curation.forget.files import FOLDERS, WORK_FILE, about, texts_of, units
 from medteb_mteb.curation.forget.search import leftovers
 from medteb_mteb.curation.forget.texts import Texts, collect
 from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.llm.journal import Journal
 from medteb_mteb.curation.step import accept, unchanged
-from medteb_mteb.editions import MANIFEST_NAME, load_edition, mappings, verify, write_manifest
-from medteb_mteb.folders.live import SLICES, Live, read_log
+from medteb_mteb.editions import MANIFEST_NAME, load_edition, verify
+from medteb_mteb.folders.live import Live, is_live, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -59,43 +58,35 @@ class Plan(BaseModel):
 
     Attributes:
         texts: The texts.
+        unanswered: Queries that lose their last relevant document, by data folder; they go from it, too.
         places: Number of removals by path, with the kind.
-        editions: Version, digest and removed rows of the intact editions among them, by folder.
+        removed: Number of removed rows by table, of the intact editions among them, by folder.
+        digests: Digests of these editions.
         steps: Folders of finished steps, in the order in which they ran.
         vectors: Folders of vectors that belong to their corpus.
         received: Models that were sent a text, with the number of answers and the days.
         models: Models that were trained on a changed file.
-        unanswered: Queries that lose their last relevant document, by data folder; they go from it, too.
     """
 
-    ids: list[str]
-    values: list[str]
-    passages: list[str]
-    notes: list[str]
+    texts: Texts
+    unanswered: dict[str, list[str]]
     places: dict[str, tuple[str, int]] = Field(default_factory=dict)
-    editions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    removed: dict[str, dict[str, int]] = Field(default_factory=dict)
+    digests: dict[str, str] = Field(default_factory=dict)
     steps: list[str] = Field(default_factory=list)
     vectors: list[str] = Field(default_factory=list)
     received: list[str] = Field(default_factory=list)
     models: list[str] = Field(default_factory=list)
-    unanswered: dict[str, list[str]] = Field(default_factory=dict)
-
-    @property
-    def texts(self) -> Texts:
-        """Return the texts to look for."""
-        return Texts(set(self.ids), set(self.values), set(self.passages), self.notes)
 
     def by_place(self) -> Callable[[Path], Texts]:
         """Return a function that returns what goes from a file or folder: the texts, and `unanswered`."""
-        whole = self.texts
         inside = {
-            Path(folder): replace(whole, ids={*whole.ids, *some}) for folder, some in self.unanswered.items()
+            Path(folder): self.texts.model_copy(update={"ids": {*self.texts.ids, *some}})
+            for folder, some in self.unanswered.items()
         }
-
-        def texts_for(path: Path) -> Texts:
-            return next((texts for folder, texts in inside.items() if path.is_relative_to(folder)), whole)
-
-        return texts_for
+        return lambda path: next(
+            (texts for folder, texts in inside.items() if path.is_relative_to(folder)), self.texts
+        )
 
 
 def forget(settings: ForgetSettings) -> dict[str, Any]:
@@ -114,7 +105,7 @@ def forget(settings: ForgetSettings) -> dict[str, Any]:
         plan = _plan(roots, ids, every=settings.every)
         report = {
             "places": {path: f"{kind}: {number}" for path, (kind, number) in plan.places.items()},
-            "notes": plan.notes,
+            "notes": plan.texts.notes,
             "received": plan.received,
             "models": plan.models,
         }
@@ -153,41 +144,24 @@ def _ids(settings: ForgetSettings) -> set[str]:
 
 def _plan(roots: Sequence[Path], ids: set[str], *, every: bool) -> Plan:
     """Return the plan of an interrupted run, or look for the texts and where they are."""
-    earlier = _earlier(roots[0] / WORK_FILE, ids)
-    if earlier is not None and set(earlier.ids) == ids:
-        return earlier
-    new = ids - set(earlier.ids if earlier else ())
-    say(f"looking for the texts of {counted(len(new), 'id')}")
-    texts = collect(new, texts_of(roots), texts_of(roots), every=every)
-    if not texts.values and earlier is None:
+    work = roots[0] / WORK_FILE
+    if work.is_file():
+        plan = Plan.model_validate(read_json(work))
+        if plan.texts.ids != ids:
+            names = ", ".join(sorted(plan.texts.ids)[:9])
+            raise MarError(f"{work} is of an unfinished 'medteb forget' of {names}. Run it to its end first.")
+        return plan
+    say(f"looking for the texts of {counted(len(ids), 'id')}")
+    texts = collect(ids, lambda: texts_of(roots), every=every)
+    if not texts.values:
         raise MarError(f"No text below {', '.join(map(str, roots))} has one of these ids.")
-    plan = Plan(
-        ids=sorted(ids),
-        values=sorted({*texts.values, *(earlier.values if earlier else ())}),
-        passages=sorted({*texts.passages, *(earlier.passages if earlier else ())}),
-        notes=texts.notes,
-        unanswered={**(earlier.unanswered if earlier else {})},
-    )
-    for folder, queries in _unanswered(roots, ids):
-        plan.unanswered[folder] = sorted({*plan.unanswered.get(folder, ()), *queries})
-        plan.notes.append(
-            f"{folder} also loses queries without another relevant document: {', '.join(queries[:9])}"
-        )
+    plan = Plan(texts=texts, unanswered=dict(_unanswered(roots, ids)))
+    for folder, queries in plan.unanswered.items():
+        some = ", ".join(queries[:9])
+        texts.notes.append(f"{folder} also loses queries without another relevant document: {some}")
     _find_places(roots, plan)
     _find_records(roots, plan)
     return plan
-
-
-def _earlier(path: Path, ids: set[str]) -> Plan | None:
-    if not path.is_file():
-        return None
-    earlier = Plan.model_validate(read_json(path))
-    if not set(earlier.ids) <= ids:
-        raise MarError(
-            f"{path} is of an unfinished 'medteb forget' of {', '.join(earlier.ids[:9])}. Run it to its end "
-            "first, or name these ids, too."
-        )
-    return earlier
 
 
 def _unanswered(roots: Sequence[Path], ids: set[str]) -> Iterator[tuple[str, list[str]]]:
@@ -207,7 +181,7 @@ def _unanswered(roots: Sequence[Path], ids: set[str]) -> Iterator[tuple[str, lis
 
 def _find_places(roots: Sequence[Path], plan: Plan) -> None:
     """Find what is to be removed, from which editions, and who was sent it."""
-    texts, texts_for = plan.texts, plan.by_place()
+    texts_for = plan.by_place()
     received: Counter[tuple[str, str, str]] = Counter()
     for path, kind in units(roots):
         try:
@@ -216,13 +190,13 @@ def _find_places(roots: Sequence[Path], plan: Plan) -> None:
             continue
         if count:
             plan.places[str(path)] = (kind.name, count)
-            if (folder := _edition_of(path, roots, plan.editions)) is not None:
-                removed = plan.editions.setdefault(str(folder), {})
+            if (folder := _edition_of(path, roots, plan.removed)) is not None:
+                removed = plan.removed.setdefault(str(folder), {})
                 name = path.relative_to(folder).parts[0].partition(".")[0]
                 removed[name] = removed.get(name, 0) + count
         if kind.name == "journal":
             with Journal(path) as journal:
-                for row in about(journal, texts):
+                for row in about(journal, plan.texts):
                     select = "SELECT llm, model, day FROM answers WHERE id = ?"
                     received[journal.db.execute(select, (row,)).fetchone()] += 1
     plan.received = [
@@ -236,8 +210,7 @@ def _edition_of(path: Path, roots: Sequence[Path], known: Container[str]) -> Pat
     for folder in path.parents:
         if str(folder) in known:
             return folder
-        record = read_record(folder / MANIFEST_NAME) or {}
-        if "task" in record and "files" in record:
+        if (folder / MANIFEST_NAME).is_file():
             try:
                 verify(load_edition(folder))
             except MarError:
@@ -250,9 +223,7 @@ def _edition_of(path: Path, roots: Sequence[Path], known: Container[str]) -> Pat
 
 def _find_records(roots: Sequence[Path], plan: Plan) -> None:
     """Find the steps and folders of vectors that are finished now and have to stay so, and trained models."""
-    for folder, removed in plan.editions.items():
-        edition = load_edition(folder)
-        plan.editions[folder] = {"version": edition.version, "digest": edition.digest, "removed": removed}
+    plan.digests = {folder: load_edition(folder).digest for folder in plan.removed}
     steps = [path.parent for root in roots for path in root.rglob(STEP_FILE)]
     order = {folder: len(read_json(folder / STEP_FILE)["before"]) for folder in steps if unchanged(folder)}
     plan.steps = [str(folder) for folder in sorted(order, key=lambda folder: order[folder])]
@@ -298,12 +269,11 @@ def _follow(plan: Plan) -> None:
     """Let manifests, logs, corpora of vectors and records of steps follow their changed files."""
     from mar_st.encode.folder import set_corpus  # lazy: pyarrow
 
-    for name, before in plan.editions.items():
-        folder = Path(name)
-        edition = load_edition(folder)
-        if edition.digest == before["digest"]:
-            edition = _next_edition(edition, before)
-        _log(folder, edition, before["removed"])
+    for name, removed in plan.removed.items():
+        edition = load_edition(name)
+        if edition.digest == plan.digests[name]:
+            edition = _next_edition(edition, removed)
+        _log(edition, removed)
     for name in plan.vectors:
         if (digests := _corpus_of(name)) is not None:
             set_corpus(Path(name), digests[1])
@@ -312,33 +282,23 @@ def _follow(plan: Plan) -> None:
             accept(folder)
 
 
-def _next_edition(edition: Edition, before: Mapping[str, Any]) -> Edition:
+def _next_edition(edition: Edition, removed: Mapping[str, int]) -> Edition:
     """Write the manifest of an edition's next version, whose history counts what was removed."""
-    folder, removed = edition.path, before["removed"]
     counts = {name: number - removed.get(name, 0) for name, number in edition.counts.items()}
-    entry = {"version": edition.version, "digest": edition.digest, "changes": {"forgotten": removed}}
-    extra = {key: value for key, value in edition.extra.items() if key != "history"}
-    card = folder / "README.md"
+    card = edition.path / "README.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8")
         for name, number in edition.counts.items():
             text = text.replace(f"| {name} | {number} |", f"| {name} | {counts[name]} |")
         write_text(card, text)
-    return write_manifest(
-        folder,
-        task=edition.task,
-        name=edition.name,
-        version=next_version(edition.version),
-        licence=edition.licence,
-        counts=counts,
-        **extra,
-        history=[*mappings(edition.extra, "history"), entry],
-    )
+    version = next_version(edition.version)
+    return write_newer(edition, edition.path, version, counts, {"forgotten": dict(removed)})
 
 
-def _log(folder: Path, edition: Edition, removed: dict[str, int]) -> None:
+def _log(edition: Edition, removed: Mapping[str, int]) -> None:
     """Add the new digest of a slice to the log of its live edition."""
-    if not (folder.parent / SLICES).is_file():
+    folder = edition.path
+    if not is_live(folder.parent):
         return
     live = Live(folder.parent, read_log(folder.parent))
     known = live.slices.get(folder.name)

@@ -41,7 +41,6 @@ _RUN_SUFFIXES = (".trec", ".run", ".qrels")
 #: Columns of a line of TREC's runs and qrels, and those with the ids.
 _RUN_COLUMNS, _ID_COLUMNS = (4, 6), (0, 2)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_SQLITE = b"SQLite format 3\0"
 
 
 class Kind(NamedTuple):
@@ -116,16 +115,12 @@ def _vectors(path: Path, texts: Texts, dry_run: bool) -> int:
 def _is_journal(path: Path) -> bool:
     if path.suffix not in (".sqlite", ".db"):
         return False
-    with path.open("rb") as stream:
-        return stream.read(len(_SQLITE)) == _SQLITE and "answers" in _tables(path)
-
-
-def _tables(path: Path) -> set[str]:
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
-        return set()
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db,
+    ):
+        return bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone())
+    return False
 
 
 def _journal(path: Path, texts: Texts, dry_run: bool) -> int:
@@ -135,21 +130,19 @@ def _journal(path: Path, texts: Texts, dry_run: bool) -> int:
     """
     judged = "FROM grades WHERE query IN (SELECT text FROM gone) OR document IN (SELECT text FROM gone)"
     with Journal(path) as journal:
-        db, answers, grades = journal.db, about(journal, texts), 0
-        if "grades" in _tables(path):
-            grades = db.execute(f"SELECT count(*) {judged}").fetchone()[0]
+        db, answers = journal.db, about(journal, texts)
+        count = len(answers) + int(db.execute(f"SELECT count(*) {judged}").fetchone()[0])
         if dry_run:
-            return len(answers) + grades
+            return count
         db.execute("PRAGMA secure_delete = ON")
         with journal.transaction():
             some = [(one,) for one in answers]
             db.executemany("UPDATE answers SET text = '', key = randomblob(16) WHERE id = ?", some)
             db.executemany("DELETE FROM shown WHERE answer = ?", some)
-            if grades:
-                db.execute(f"DELETE {judged}")
+            db.execute(f"DELETE {judged}")
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return len(answers) + grades
+    return count
 
 
 def about(journal: Journal, texts: Texts) -> list[int]:

@@ -35,6 +35,7 @@ CHUNK = 1 << 24
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _ZIP, _PARQUET, _ARROW, _STREAM = b"PK\x03\x04", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_DAMAGED = (OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 #: Bytes around a whole value: control characters, quotes, separators and the tags of a page.
 _EDGE = re.compile(rb"[\x00-\x1f\"',;|<>\\]")
 
@@ -110,9 +111,7 @@ def _why(path: Path, search: Search) -> str:
         head = stream.read(8)
     try:
         return "holds a text, compressed" if _packed(path, head, search) else ""
-    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zlib.error) as error:
-        return f"cannot be searched ({one_line(error, 100)})"
-    except (lzma.LZMAError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         return f"cannot be searched ({one_line(error, 100)})"
 
 

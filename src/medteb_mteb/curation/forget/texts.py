@@ -8,9 +8,10 @@ a passage is found only where it is a whole value: a cell, a field, an element o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
 
 from mar_st.errors import MarError
 from mar_st.files import load_package
@@ -19,7 +20,7 @@ from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import FIELD_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 #: Bytes of UTF-8 of a passage.
@@ -46,8 +47,7 @@ def passages_of(text: str) -> list[str]:
     return list(dict.fromkeys(text[start : start + width] for start in starts))
 
 
-@dataclass
-class Texts:
+class Texts(BaseModel):
     """The texts to forget.
 
     Attributes:
@@ -57,10 +57,10 @@ class Texts:
         notes: Remarks for the user.
     """
 
-    ids: set[str] = field(default_factory=set)
-    values: set[str] = field(default_factory=set)
-    passages: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
+    ids: set[str]
+    values: set[str] = Field(default_factory=set)
+    passages: set[str] = Field(default_factory=set)
+    notes: list[str] = Field(default_factory=list)
 
     @cached_property
     def digests(self) -> set[bytes]:
@@ -153,23 +153,20 @@ def automaton(needles: Iterable[str]) -> Any:
     return load_package("ahocorasick_rs", extra="build").AhoCorasick(sorted(needles))
 
 
-def collect(
-    ids: set[str], rows: Iterable[tuple[Path, Row]], again: Iterable[tuple[Path, Row]], *, every: bool
-) -> Texts:
+def collect(ids: set[str], rows: Callable[[], Iterable[tuple[Path, Row]]], *, every: bool) -> Texts:
     """Find the texts of some ids, and the passages that are theirs alone.
 
     Args:
         ids: The ids.
-        rows: All rows, each with its file.
-        again: The same once more.
+        rows: Returns all rows, each with its file.
         every: Take all texts of an id, also if they have nothing in common.
 
     Raises:
         MarError: No row has one of the ids, or texts of one have nothing in common.
     """
-    texts = Texts(set(ids))
+    texts = Texts(ids=ids)
     of_id: dict[str, dict[str, Path]] = {}
-    for path, row in rows:
+    for path, row in rows():
         own = _own_id(row, ids)
         if own in ids:
             for text in _own_texts(row):
@@ -184,7 +181,7 @@ def collect(
     owners = {
         passage: name for name, found in of_id.items() for text in found for passage in passages_of(text)
     }
-    shared = _shared(texts, owners, again)
+    shared = _shared(texts, owners, rows())
     texts.passages = owners.keys() - shared
     for text in texts.values:
         parts = passages_of(text)

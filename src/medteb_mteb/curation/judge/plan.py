@@ -31,12 +31,6 @@ PASSAGE_TOKENS = 40
 #: Tokens of a negative control passage.
 CONTROL_TOKENS = max(map(tokens_of, CONTROLS)) + PASSAGE_TOKENS
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS grades (
-    key BLOB PRIMARY KEY, grade TEXT, reason TEXT, attempt INTEGER, place INTEGER, shown INTEGER,
-    answer INTEGER, query BLOB NOT NULL, document BLOB NOT NULL
-) WITHOUT ROWID
-"""
 #: Keys of one query.
 _KEYS_PER_QUERY = 500
 
@@ -71,7 +65,6 @@ class Grades:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        journal.db.execute(_TABLE)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Grade]:
         """Return the stored judgements among some keys."""

@@ -2,7 +2,8 @@
 
 The database is in WAL mode with `synchronous=FULL`, so an answer survives a kill and a power cut once `put`
 has returned. Rows are never changed, except that `medteb forget` erases texts. `shown` has the digests of the
-texts in the prompt of an answer. The judges keep their final grades in a table of their own.
+texts in the prompt of an answer. `grades` has the final grades of judges, see
+`medteb_mteb.curation.judge.plan`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ VARIABLE = "MEDTEB_ANSWERS"
 #: there is no answer, such as `filtered`; the text is then the endpoint's message.
 ENDINGS = ("", "cut", "refused")
 
-_TABLE = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL, attempt INTEGER NOT NULL, llm TEXT NOT NULL,
     ending TEXT NOT NULL, text TEXT NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL,
@@ -40,6 +41,9 @@ CREATE TABLE IF NOT EXISTS answers (
     day TEXT NOT NULL DEFAULT CURRENT_DATE, UNIQUE (key, attempt));
 CREATE INDEX IF NOT EXISTS answers_by_llm ON answers (llm, tokens_in, tokens_out, estimated, cost);
 CREATE TABLE IF NOT EXISTS shown (text BLOB, answer INTEGER, PRIMARY KEY (text, answer)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS grades (
+    key BLOB PRIMARY KEY, grade TEXT, reason TEXT, attempt INTEGER, place INTEGER, shown INTEGER,
+    answer INTEGER, query BLOB NOT NULL, document BLOB NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -106,7 +110,7 @@ class Journal:
             self.db = sqlite3.connect(self.path, isolation_level=None)
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=FULL")
-            self.db.executescript(_TABLE)
+            self.db.executescript(_TABLES)
         except sqlite3.Error as error:
             self._lock.release()
             raise self._failed(error) from error

@@ -262,7 +262,7 @@ def test_an_id_of_two_persons_is_refused(tree):
 
 
 def test_lists_lose_what_belongs_together():
-    texts = Texts({"d2"}, {DOCUMENT}, set(passages_of(DOCUMENT)))
+    texts = Texts(ids={"d2"}, values={DOCUMENT}, passages=set(passages_of(DOCUMENT)))
     row = {
         "query-id": "q1",
         "negative-ids": ["d1", "d2"],
@@ -290,7 +290,7 @@ def test_passages_of_other_texts_are_not_theirs():
         (Path("a"), {"_id": "q1", "text": phrase + DOCUMENT}),
         (Path("a"), {"_id": "q2", "text": phrase + "另一段"}),
     ]
-    texts = collect({"q1"}, rows, rows, every=False)
+    texts = collect({"q1"}, lambda: rows, every=False)
     assert not texts.holds(phrase + "另一段")
     assert texts.holds("引用：" + DOCUMENT)
 
