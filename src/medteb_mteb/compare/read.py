@@ -138,8 +138,9 @@ def _file(path: Path, judgements: Callable[[], Any]) -> Iterator[ScoreEntry]:
     if content is not None:
         yield content
         return
+    run = read_run(path)
     task, revision, qrels, judged = judgements()
-    scores = score_queries(qrels, judged, read_run(path))
+    scores = score_queries(qrels, judged, run)
     if not scores:
         raise MarError(f"{path}: no query has a positive judgement.")
     ids = tuple(sorted(scores))

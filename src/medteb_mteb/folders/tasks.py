@@ -48,10 +48,7 @@ _SCORES: dict[TaskType, tuple[str, str]] = {
     "Retrieval": ("ndcg_at_10", _RANKING),
     "Reranking": ("map_at_1000", _RANKING),
     "STS": ("cosine_spearman", rf"(({_DISTANCES})_)?(pearson|spearman)"),
-    "PairClassification": (
-        "max_ap",
-        rf"(max|similarity|{_DISTANCES}|dot)_(ap|f1|accuracy|precision|recall)",
-    ),
+    "PairClassification": ("max_ap", rf"(max|similarity|{_DISTANCES}|dot)_(ap|f1|accuracy|precision|recall)"),
     "Classification": ("accuracy", r"accuracy|(f1|precision|recall)(_weighted)?"),
     "Clustering": ("v_measure", r"v_measure"),
 }

@@ -13,10 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["REPLACED", "TASKS", "tasks_from_folders"]
 
-TASKS: tuple[type[AbsTask], ...] = (
-    *EDITION_TASKS,
-    *NANO_TASKS,
-    *CMIRB_TASKS,
-    *BUILT_TASKS,
-    *ENGLISH_TASKS,
-)
+TASKS: tuple[type[AbsTask], ...] = (*EDITION_TASKS, *NANO_TASKS, *CMIRB_TASKS, *BUILT_TASKS, *ENGLISH_TASKS)

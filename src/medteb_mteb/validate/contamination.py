@@ -9,7 +9,7 @@ Political Science 59(2)), and against models for which nothing changes then (dif
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +34,7 @@ from medteb_mteb.report.page import Finding, Page, Table, probability, with_inte
 from medteb_mteb.report.paired import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -169,7 +169,6 @@ class Contamination:
         copies: Number of queries of each slice that training texts nearly repeat; None without such texts.
         cutoffs: Cut-off by model.
         effects: Comparisons of all models.
-        notes: What is missing, by model.
     """
 
     name: str
@@ -178,7 +177,6 @@ class Contamination:
     copies: tuple[int, ...] | None
     cutoffs: dict[str, str]
     effects: tuple[Effect, ...] = ()
-    notes: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def drift(self) -> dict[tuple[str, str], float]:
@@ -207,12 +205,7 @@ class Contamination:
     def to_json(self) -> dict[str, Any]:
         """Return all numbers as JSON values."""
         drift = [{"slice": month, "measure": one, "p": p} for (month, one), p in self.drift.items()]
-        return {
-            "slices": self._slices(),
-            "drift": drift,
-            "effects": [asdict(one) for one in self.effects],
-            "notes": self.notes,
-        }
+        return {"slices": self._slices(), "drift": drift, "effects": [asdict(one) for one in self.effects]}
 
     def _slices(self) -> list[dict[str, Any]]:
         rows = []
@@ -270,13 +263,14 @@ class Contamination:
             return Finding(title, "ok", "all slices are later than its cut-off", table=table)
         stated = next((one for one in effects if not one.placebo and not one.other), None)
         if stated is None:
-            return Finding(title, "not known", self.notes[model], table=table)
+            few = f"its scores cover fewer than {FEWEST_QUERIES} queries up to this month, or after it"
+            return Finding(title, "not known", few, table=table)
         placebos = [one.matched[0] for one in effects if one.placebo]
         value, low, high = stated.matched
         as_large = sum(one >= value for one in placebos)
         gap = f"scores up to the cut-off differ by {with_interval(value, low, high, '+.4f')} from later ones"
         reason = f"{gap}, for queries of equal difficulty"
-        if low <= 0:
+        if not low > 0:
             return Finding(title, "ok", f"{reason}: no sign of contamination", table=table)
         if as_large:
             reason += f"; at {as_large} of {len(placebos)} other months the difference is as large"
@@ -320,43 +314,37 @@ def contamination(settings: ContaminationSettings) -> Contamination:
         held_out = HeldOut(texts, texts)
         copies = tuple(len(held_out.leaks([row["text"] for row in one.queries])) for one in data)
     scores = _scores(settings, live, slices, queries) if settings.cutoffs else {}
-    effects = tuple(
-        effect for model in settings.cutoffs for effect in _effects(model, settings.cutoffs, scores, queries)
-    )
-    reached = {one.model for one in effects if not one.placebo}
-    few = f"its scores cover fewer than {FEWEST_QUERIES} queries up to this month, or after it"
+    cutoffs = dict(settings.cutoffs)
+    effects = tuple(one for model in cutoffs for one in _effects(model, cutoffs, scores, queries))
     return Contamination(
         name=settings.live.resolve().name,
         queries=queries,
         sizes=tuple(len(one.corpus) for one in data),
         copies=copies,
-        cutoffs=dict(settings.cutoffs),
+        cutoffs=cutoffs,
         effects=effects,
-        notes={model: few for model in settings.cutoffs if model not in reached},
     )
 
 
-def _effects(
-    model: str, cutoffs: dict[str, str], scores: dict[str, Array], queries: Queries
-) -> Iterator[Effect]:
-    """Yield the comparisons of a model: at its cut-off, at all other months, and with other models."""
+def _effects(model: str, cutoffs: dict[str, str], scores: dict[str, Array], queries: Queries) -> list[Effect]:
+    """Return the comparisons of a model: at its cut-off, with other models, and at all other months."""
     cutoff, months = cutoffs[model], queries.months
 
-    def compared(values: Array, month: str, used: Sequence[str], other: str = "") -> Iterator[Effect]:
-        effect = queries.effect(values, month, used, model=model, other=other, placebo=month != cutoff)
-        return iter(()) if effect is None else iter((effect,))
+    def compared(values: Array, month: str, used: Sequence[str], other: str = "") -> Effect | None:
+        return queries.effect(values, month, used, model=model, other=other, placebo=month != cutoff)
 
-    yield from compared(scores[model], cutoff, months)
+    found = [compared(scores[model], cutoff, months)]
     for other, its in cutoffs.items():
         # For the other model, all these slices are on one side of its cut-off.
         used = [month for month in months if (month <= its) == (cutoff < its)]
         if its != cutoff:
-            yield from compared(scores[model] - scores[other], cutoff, used, other)
+            found.append(compared(scores[model] - scores[other], cutoff, used, other))
     for month in months:
         # Slices on both sides of the true cut-off would mix its difference in.
         used = [one for one in months if (one <= cutoff) == (month < cutoff)]
         if month != cutoff:
-            yield from compared(scores[model], month, used)
+            found.append(compared(scores[model], month, used))
+    return [one for one in found if one is not None]
 
 
 def _scores(

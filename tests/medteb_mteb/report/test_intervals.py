@@ -101,7 +101,7 @@ def test_no_trials_have_no_exact_interval():
     ids=["one item", "undefined"],
 )
 def test_too_few_items_or_an_undefined_statistic_have_no_interval(sample):
-    with pytest.raises(ValueError, match="at least two|undefined"):
+    with pytest.raises(ValueError, match=r"at least two|undefined"):
         bootstrap_interval(sample)
     assert np.isnan(estimated(sample)[1:]).all()
 

@@ -52,8 +52,7 @@ def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict
 
 
 @pytest.mark.parametrize(
-    ("card", "verdict"),
-    [("---\nlicense: unknown\n---\n", "fail"), ("---\nlicense: mit\n---\n", "ok")],
+    ("card", "verdict"), [("---\nlicense: unknown\n---\n", "fail"), ("---\nlicense: mit\n---\n", "ok")]
 )
 def test_licences(folder, verdict_on, card, verdict):
     (folder / "README.md").write_text(card)

@@ -51,8 +51,7 @@ class EditionSettings(StepSettings):
     licence: str = Field(min_length=1, description="Licence of the data, e.g. cc-by-4.0.")
     version: str = Field("1.0.0", description="Version of the edition.")
     test: TestSize = Field(
-        0.2,
-        description="Number of test queries, or their share if below 1; the others become training data.",
+        0.2, description="Number of test queries, or their share if below 1; the others become training data."
     )
 
 

@@ -275,10 +275,7 @@ def _suffixes(*suffixes: str) -> Callable[[Path], bool]:
 
 
 #: Folders that one function handles as a whole, and files; the first kind that claims one has it.
-FOLDERS = (
-    Kind("index", _is_index, _index),
-    Kind("vectors", _is_vectors, _vectors),
-)
+FOLDERS = (Kind("index", _is_index, _index), Kind("vectors", _is_vectors, _vectors))
 FILES = (
     Kind("journal", _is_journal, _journal),
     Kind("run", _suffixes(*_RUN_SUFFIXES), _run),

@@ -240,9 +240,7 @@ def _grade(plan: Plan, judge: LearnedJudge) -> None:
         plan.grades.add(
             {
                 key: Grade(
-                    GRADES[len(GRADES) - 1 - int(label)],
-                    query=text_digest(query),
-                    document=text_digest(text),
+                    GRADES[len(GRADES) - 1 - int(label)], query=text_digest(query), document=text_digest(text)
                 )
                 for (key, query, text), label in zip(chunk, labels, strict=True)
             }

@@ -108,8 +108,7 @@ def read_material(settings: PooledSettings, depth: int | None = None) -> Materia
     pairs = {query: names[:depth] for query, names in every.items()}
     shown = dict.fromkeys(name for names in pairs.values() for name in names)
     settings.refuse_private(
-        queries=[query_texts[name] for name in pairs],
-        documents=[document_texts[name] for name in shown],
+        queries=[query_texts[name] for name in pairs], documents=[document_texts[name] for name in shown]
     )
     return Material(
         {name: query_texts[name].full for name in pairs},

@@ -41,12 +41,7 @@ def judge(settings: JudgeSettings) -> Counts:
     A judgement in the journal, from this build or any other, is never paid for again.
     """
     material = read_material(settings)
-    report = grade_pools(
-        material,
-        settings.judges,
-        settings.out,
-        journal_path(settings.out),
-    )
+    report = grade_pools(material, settings.judges, settings.out, journal_path(settings.out))
     stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)
     return Counts(
         report["pairs"],
@@ -84,11 +79,5 @@ def _estimate_of(judge: Judge, sizes: Mapping[str, Estimate]) -> Estimate:
 
 
 JUDGE = Step(
-    "judge",
-    JudgeSettings,
-    judge,
-    "judgements",
-    estimate=_estimate,
-    asks=True,
-    version=prompt_version(),
+    "judge", JudgeSettings, judge, "judgements", estimate=_estimate, asks=True, version=prompt_version()
 )

@@ -1,4 +1,4 @@
-"""Prompts in two languages, from files, with the texts in delimiters that they cannot contain."""
+"""Prompts by language, from files, with the texts in delimiters that they cannot contain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Template:
     @property
     def version(self) -> str:
         """Return the digest (16 hex digits) of the prompt in all languages."""
-        return version_of(*(part for one in LANGUAGES for part in (self.system[one], self.user[one])))
+        return version_of(*(part for one in self.user for part in (self.system[one], self.user[one])))
 
     def prompt(
         self,
@@ -64,7 +64,11 @@ class Template:
 
 
 def template(
-    module: str, *names: str, schema: Mapping[str, Any] | None = None, system: str = "system"
+    module: str,
+    *names: str,
+    schema: Mapping[str, Any] | None = None,
+    system: str = "system",
+    languages: tuple[Language, ...] = LANGUAGES,
 ) -> Template:
     """Return the template of the files `prompts/NAME-LANGUAGE.txt` beside a module, one after the other.
 
@@ -73,9 +77,10 @@ def template(
         *names: Names of the parts of the user message.
         schema: JSON schema of the answer.
         system: Name of the system message.
+        languages: Its languages.
     """
     return Template(
-        {one: prompt_text(module, f"{system}-{one}").strip() for one in LANGUAGES},
-        {one: "".join(prompt_text(module, f"{name}-{one}") for name in names) for one in LANGUAGES},
+        {one: prompt_text(module, f"{system}-{one}").strip() for one in languages},
+        {one: "".join(prompt_text(module, f"{name}-{one}") for name in names) for one in languages},
         schema or {},
     )

@@ -216,10 +216,7 @@ def _cells(score: Mapping[str, Any], refused: Mapping[str, str]) -> list[str]:
 
 
 def _page(
-    scores: Sequence[Mapping[str, Any]],
-    refused: Mapping[str, str],
-    grader: str,
-    details: Mapping[str, Any],
+    scores: Sequence[Mapping[str, Any]], refused: Mapping[str, str], grader: str, details: Mapping[str, Any]
 ) -> str:
     """Return the scores as Markdown, a table for all cases, for each axis and for each month."""
     parts = [f"# Scores, graded by {grader}"]

@@ -40,9 +40,7 @@ _YES = frozenset(("true", "yes", "met", "entailment", "1", "是", "满足", "符
 _NO = frozenset(("false", "no", "not met", "neutral", "contradiction", "0", "否", "不满足", "不符合"))
 _VERDICT = {"criterion": {"type": "integer"}, "quote": {"type": "string"}, "met": {"type": "boolean"}}
 _GRADE = template(
-    __file__,
-    "grade",
-    schema=object_schema({"verdicts": {"type": "array", "items": object_schema(_VERDICT)}}),
+    __file__, "grade", schema=object_schema({"verdicts": {"type": "array", "items": object_schema(_VERDICT)}})
 )
 #: Version of the prompt of an LLM that grades.
 VERSION = _GRADE.version

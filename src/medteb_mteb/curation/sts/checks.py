@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, bounds
-from medteb_mteb.curation.sts.select import says_little
+from medteb_mteb.curation.sts.select import bounds, says_little
 from medteb_mteb.curation.texts.terms import fold
 
 if TYPE_CHECKING:
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.texts.terms import Terms
 
+#: Rewrites of each query: one question that asks the same, and a hard and an easy one that do not.
+REWRITE_KINDS = ("positive", "negative-1", "negative-2")
+POSITIVE = REWRITE_KINDS[0]
 #: Marks of a question without a question mark. Words that also occur in statements are left out where the
 #: statement is the likelier reading: 没什么, 不怎么.
 _ASKING = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from mar_st.text.values import as_text
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.step import SEED
-from medteb_mteb.curation.sts.prompt import bounds
 from medteb_mteb.curation.texts.terms import Terms, fold
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.texts.terms import TermMatch
 
+#: Share of a query's length by which that of a positive rewrite may differ, as published.
+TOLERANCE = 0.3
 #: Letters that a question has besides its term.
 MIN_LETTERS = 2
 
@@ -217,6 +219,14 @@ def _drawn(
     left = (one for one in candidates if one.query.id not in kept)
     dropped += [Dropped(one.query, "per-entry", f"{one.entry.origin} {one.entry.replace}") for one in left]
     return [one for one in candidates if one.query.id in kept]
+
+
+def bounds(query: str) -> tuple[int, int]:
+    """Return the fewest and most characters that a positive rewrite may have."""
+    length = len(query.strip())
+    # The small constant compensates for rounding errors such as 0.3 x 10 = 2.9999...
+    allowed = math.floor(TOLERANCE * length + 1e-9)
+    return max(1, length - allowed), length + allowed
 
 
 def says_little(text: str, term: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -13,20 +14,24 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument
+from mar_st.text.values import as_text
 from medteb_mteb.curation.edition.write import EditionSettings, write_edition
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.lineage import provenance_of
+from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
-from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
-from medteb_mteb.curation.sts.checks import check
-from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
+from medteb_mteb.curation.llm.template import template
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object
+from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, tokens_of
+from medteb_mteb.curation.sts.checks import POSITIVE, REWRITE_KINDS, check
 from medteb_mteb.curation.sts.select import (
     Dictionary,
     DictionaryEntry,
     Selection,
     SwappedQuery,
+    bounds,
     read_dictionary,
     select,
 )
@@ -37,7 +42,12 @@ from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from medteb_mteb.curation.llm.client import Prompt
+
 TASK = "MedTEBSTS"
+#: The published schema (MAR paper, synonym STS), in our own words.
+_SCHEMA = object_schema({kind: {"type": "string"} for kind in REWRITE_KINDS})
+_REWRITE = template(__file__, "user", schema=_SCHEMA, languages=("zh",))
 
 
 class StsSettings(WriterSettings, PrivateSettings, AgainstSettings, EditionSettings):
@@ -87,7 +97,7 @@ def sts(settings: StsSettings) -> Counts:
     )
     split(entries, queries, whole=set(queries))
     prompts = [render(one) for one in selection.candidates]
-    generation = settings.ask(prompts, prompt_version(), read_rewrites, "sts")
+    generation = settings.ask(prompts, _REWRITE.version, read_rewrites, "sts")
     rows = [
         _Rewritten(one, rewrites, check(one, rewrites, terms.terms))
         for one in selection.candidates
@@ -100,7 +110,7 @@ def sts(settings: StsSettings) -> Counts:
         "rewrites": {kind: dict(sorted(counts.items())) for kind, counts in outcomes.items()},
         **generation.counts(),
     }
-    provenance = settings.provenance(prompt_version(), generation)
+    provenance = settings.provenance(_REWRITE.version, generation)
     if generation.stopped:
         return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
     usable = {row.candidate.query.id: row for row in rows if row.good}
@@ -123,6 +133,37 @@ def sts(settings: StsSettings) -> Counts:
     write_rows(settings.out / "dropped.jsonl", [*(one.to_json() for one in selection.dropped), *failed])
     details |= {"test": len(drawn), "triples": training, "statistics": statistics}
     return Counts(len(drawn), details=details, provenance=provenance)
+
+
+def render(candidate: SwappedQuery) -> Prompt:
+    """Render the prompt for a query; its key is the query's id."""
+    query, (low, high) = candidate.query.full, bounds(candidate.query.full)
+    fields = {
+        "origin": candidate.entry.origin,
+        "replace": candidate.entry.replace,
+        "query_pairs": {"origin": query, "replace": candidate.swapped},
+    }
+    texts = {"content": json.dumps(fields, ensure_ascii=False, indent=1)}
+    tokens = 30 + 3 * tokens_of(query)
+    return _REWRITE.prompt(candidate.query.id, "zh", texts, tokens, about=(query,), low=low, high=high)
+
+
+def read_rewrites(prompt: Prompt, content: str) -> dict[str, str]:
+    """Return the rewrites of an answer by kind; their quality is not checked here.
+
+    Raises:
+        Rejected: `no-json`, `missing-key`, `extra-key` or `no-text`.
+    """
+    del prompt
+    answer = json_object(content)
+    if not set(REWRITE_KINDS) <= set(answer):
+        raise Rejected("missing-key")
+    if len(answer) > len(REWRITE_KINDS):
+        raise Rejected("extra-key")
+    texts = {kind: as_text(answer[kind]) for kind in REWRITE_KINDS}
+    if not all(texts.values()):
+        raise Rejected("no-text")
+    return {kind: text.strip() for kind, text in texts.items() if text}
 
 
 def draw(query: str) -> str:
@@ -213,12 +254,5 @@ def _estimate(settings: StsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
 
 
 STS = Step(
-    "sts",
-    StsSettings,
-    sts,
-    "editions",
-    estimate=_estimate,
-    trains=True,
-    asks=True,
-    version=prompt_version(),
+    "sts", StsSettings, sts, "editions", estimate=_estimate, trains=True, asks=True, version=_REWRITE.version
 )

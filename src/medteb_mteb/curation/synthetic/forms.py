@@ -48,10 +48,7 @@ class Form:
 
 FORMS: dict[str, Form] = {
     "question": Form(
-        {
-            "zh": "一个完整的问句，8到30个字",
-            "en": "one complete question of 5 to 20 words",
-        },
+        {"zh": "一个完整的问句，8到30个字", "en": "one complete question of 5 to 20 words"},
         {"zh": (4, 60), "en": (3, 40)},
     ),
     "keywords": Form(

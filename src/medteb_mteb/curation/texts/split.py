@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,11 +38,14 @@ def near_duplicates(
     other = left if right is None else right
     if not left or not other:
         return
-    vocabulary: dict[str, int] = {}
-    others, other_sizes = _grams(other, vocabulary, grow=True)
-    transposed = others.T.tocsr()
+    from sklearn.feature_extraction.text import CountVectorizer  # lazy: sklearn
+
+    counter = CountVectorizer(analyzer=_grams, dtype=np.float32)
+    others = counter.fit_transform(other)
+    transposed, other_sizes = others.T.tocsr(), _sizes(other)
     for start in range(0, len(left), TEXTS_PER_BLOCK):
-        block, sizes = _grams(left[start : start + TEXTS_PER_BLOCK], vocabulary, grow=False)
+        part = left[start : start + TEXTS_PER_BLOCK]
+        block, sizes = counter.transform(part), _sizes(part)
         shared = (block @ transposed).tocoo()
         rows, columns = shared.row + start, shared.col
         similarity = shared.data / (sizes[shared.row] + other_sizes[columns] - shared.data)
@@ -119,26 +122,11 @@ def split_queries(queries: Mapping[str, str], test: float, *, threshold: float =
     )
 
 
-def _grams(texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool) -> tuple[Any, np.ndarray]:
-    """Return which 1- and 2-grams of a vocabulary each text has, and how many it has in all.
+def _grams(text: str) -> set[str]:
+    """Return the 1- and 2-grams of a text; one of symbols only is compared unchanged."""
+    plain = normalise(text) or text
+    return {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
 
-    Args:
-        texts: The texts.
-        vocabulary: Column of each n-gram.
-        grow: Add those that it lacks.
-    """
-    from scipy.sparse import csr_matrix  # lazy: scipy
 
-    indices: list[int] = []
-    ends, sizes = [0], []
-    for text in texts:
-        plain = normalise(text) or text  # a text of symbols only is compared unchanged
-        grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
-        if grow:
-            for gram in grams:
-                vocabulary.setdefault(gram, len(vocabulary))
-        indices += (vocabulary[gram] for gram in grams if gram in vocabulary)
-        ends.append(len(indices))
-        sizes.append(len(grams))
-    ones = np.ones(len(indices), dtype=np.float32)
-    return csr_matrix((ones, indices, ends), (len(texts), len(vocabulary))), np.array(sizes, dtype=np.float32)
+def _sizes(texts: Sequence[str]) -> np.ndarray:
+    return np.array([len(_grams(text)) for text in texts], dtype=np.float32)

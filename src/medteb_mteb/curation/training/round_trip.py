@@ -55,11 +55,7 @@ def round_trip(settings: RoundTripSettings) -> Counts:
     from mar_st.mining.rules import Rules  # lazy: torch
 
     rules = Rules(
-        num_negatives=settings.negatives,
-        range_max=TOP,
-        fill=False,
-        consistent=settings.depth,
-        seed=SEED,
+        num_negatives=settings.negatives, range_max=TOP, fill=False, consistent=settings.depth, seed=SEED
     )
     miner = Miner([open_retriever(settings.retriever, settings)], triples, corpus, rules=rules)
     found = miner.run().triples

@@ -43,13 +43,7 @@ def built(panel, tmp_path_factory):
         {"step": "pool", **both, "retrievers": ["bm25", "far.json"], "size": 4, "depth": 3},
         {"step": "judge", **both, "pools": "pool"},
         {"step": "consensus", "name": "labels", "in": "judge", "rule": "majority"},
-        {
-            "step": "assemble",
-            "labels": "labels",
-            **both,
-            "edition": "clinic",
-            "licence": "mit",
-        },
+        {"step": "assemble", "labels": "labels", **both, "edition": "clinic", "licence": "mit"},
     ]
     content = {"already_anonymous": True, "judges": panel, "small": True, "test": 0.9, "steps": steps}
     (root / "build.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")

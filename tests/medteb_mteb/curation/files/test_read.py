@@ -25,10 +25,7 @@ ROWS = [
     {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
     {"_id": "b", "title": "", "text": "饭后服用，一日三次。", "department": "药房"},
 ]
-TEXTS = [
-    Text("a", "多喝水，注意休息。", "感冒"),
-    Text("b", "饭后服用，一日三次。", ""),
-]
+TEXTS = [Text("a", "多喝水，注意休息。", "感冒"), Text("b", "饭后服用，一日三次。", "")]
 
 
 def jsonl(path, rows):

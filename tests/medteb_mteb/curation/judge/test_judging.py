@@ -49,11 +49,7 @@ def test_the_step_writes_all_pairs_once_and_asks_nothing_twice(make_source, make
     assert sent / 2 < estimate.prompt_tokens < 2 * sent
     assert estimate.cost == pytest.approx(estimate.prompt_tokens / 1e6)
     judge = record["provenance"]["judges"][0]
-    assert (judge["name"], judge["model"], judge["prompt"]) == (
-        "strict",
-        "rule-strict",
-        prompt_version(),
-    )
+    assert (judge["name"], judge["model"], judge["prompt"]) == ("strict", "rule-strict", prompt_version())
     assert sum(day["pairs"] for day in judge["answered"]) == source.pairs
     for place in source.result("step", "places"):
         assert 1 <= place["place"] <= place["of"] <= 6

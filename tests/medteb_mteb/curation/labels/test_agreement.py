@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.labels.agreement import (
-    agreement,
-    fleiss_kappa,
-    gwet_ac1,
-    krippendorff_alpha,
-)
+from medteb_mteb.curation.labels.agreement import agreement, fleiss_kappa, gwet_ac1, krippendorff_alpha
 from medteb_mteb.curation.labels.grades import GRADES, Judgement
 
 # Fourteen raters, ten subjects, five categories (Fleiss' kappa 0.210).
@@ -267,12 +262,7 @@ def test_a_pair_with_one_grade_is_not_compared(textbook):
 def test_alpha_of_grades_takes_them_as_ordered_and_other_coefficients_do_not(textbook):
     values = {name: estimate.value for name, estimate in textbook.grades.items()}
     assert values == pytest.approx(
-        {
-            "agreement": 9 / 11,
-            "fleiss_kappa": 458 / 714,
-            "krippendorff_alpha": 0.815,
-            "gwet_ac1": 0.77544,
-        },
+        {"agreement": 9 / 11, "fleiss_kappa": 458 / 714, "krippendorff_alpha": 0.815, "gwet_ac1": 0.77544},
         abs=5e-4,
     )
 

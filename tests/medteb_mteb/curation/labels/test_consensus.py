@@ -79,14 +79,7 @@ def test_a_rule_may_use_only_some_judges():
         consensus(given, ConsensusRule(only=("gpt",)))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"rule": "mean"},
-        {"only": ("a", "b", "a")},
-        {"worst_positive": "X"},
-    ],
-)
+@pytest.mark.parametrize("settings", [{"rule": "mean"}, {"only": ("a", "b", "a")}, {"worst_positive": "X"}])
 def test_impossible_rules_are_refused(settings):
     with pytest.raises(ValidationError):
         ConsensusRule(**settings)
