@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tools.relatives.english import BUILDERS
 from tools.relatives.notes import read_notes, read_returns
+from tools.relatives.pairs import two_passages
 from tools.relatives.raw import Raw, write_edition, write_snapshot
 from tools.relatives.sets import SETS, medquad_pairs
 
@@ -34,6 +35,28 @@ def test_medquad_gives_each_answered_pair_once(tmp_path: Path) -> None:
     pairs, left_out = medquad_pairs(_medquad(tmp_path))
     assert [pair.question for pair in pairs] == ["What is gout?"]
     assert left_out["pairs without an answer"] == 1
+
+
+def test_an_untitled_text_gives_two_disjoint_passages(tmp_path: Path) -> None:
+    texts = [
+        {"title": "Gout", "text": "A form of arthritis."},
+        {"text": "Gout hurts. It swells! Dr. A waits."},
+        {"text": "痛风很痛。要少喝酒。"},
+        {"text": "One sentence."},
+    ]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    counts = two_passages(tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl")
+    assert counts == {"titled": 1, "passages": 2, "left_out": 1}
+    pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    assert pairs[0] == {"query": "Gout", "positive": "A form of arthritis."}
+    for pair, text in zip(pairs[1:], texts[1:3], strict=True):
+        halves = [pair["query"], pair["positive"]]
+        assert text["text"] in (
+            " ".join(halves),
+            " ".join(halves[::-1]),
+            "".join(halves),
+            "".join(halves[::-1]),
+        )
 
 
 def test_a_snapshot_file_says_how_it_differs(tmp_path: Path) -> None:

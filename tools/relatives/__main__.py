@@ -83,6 +83,15 @@ def pairs(
     print(json.dumps(medte.build_pairs(source, out, form, against), indent=2))
 
 
+@app.command()
+def passages(
+    source: Annotated[Path, typer.Argument(help="Rows with text and maybe title.")],
+    out: Annotated[Path, typer.Argument(help="JSON lines to write.")],
+) -> None:
+    """Build BMRetriever's unlabelled pairs: title and text, or two disjoint passages of a text."""
+    print(json.dumps(medte.two_passages(source, out)))
+
+
 if __name__ == "__main__":
     try:
         app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,39 @@ if TYPE_CHECKING:
 def first_sentence(text: str) -> str:
     """Return the first sentence of a text: up to an end mark before a capital, a digit or "("."""
     return re.split(r"(?<=[.!?])\s+(?=[A-Z0-9(])", in_one_line(text), maxsplit=1)[0]
+
+
+def two_passages(source: Path, out: Path) -> dict[str, int]:
+    """Write BMRetriever's unlabelled pairs: a title and its text, or two disjoint passages of one text.
+
+    A text without a title is cut at the end of a sentence, drawn with a fixed seed, and either part may be
+    the query. The paper (arXiv 2404.18443) says only that the passages are random and disjoint.
+
+    Args:
+        source: Rows with `text` and maybe `title`.
+        out: JSON lines with `query` and `positive`.
+
+    Returns:
+        Numbers of `titled` texts, of `passages` pairs, and of texts of one sentence, which are `left_out`.
+    """
+    draw, counts = random.Random(42), Counter[str]()
+    with finished(out) as part, part.open("w", encoding="utf-8") as lines:
+        for _, row in read_rows(source):
+            title, text = in_one_line(row.get("title")), in_one_line(row.get("text"))
+            ends = [found.end() for found in re.finditer(r"[.!?](?= )|[。！？](?=.)", text)]
+            if title and text:
+                kind, pair = "titled", [title, text]
+            elif ends:
+                cut = draw.choice(ends)
+                kind, pair = "passages", [text[:cut], text[cut:].strip()]
+                draw.shuffle(pair)
+            else:
+                kind, pair = "left_out", []
+            counts[kind] += 1
+            if pair:
+                row = {"query": pair[0], "positive": pair[1]}
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return dict(counts)
 
 
 def _titled(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
