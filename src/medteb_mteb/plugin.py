@@ -59,8 +59,10 @@ _registering = _registered = _folders_done = False
 def plugin() -> Any:
     """Return mteb's `Plugin` with the tasks, models and benchmarks of this package."""
     from medteb_mteb.models.metas import MODELS  # lazy: mteb
-    from medteb_mteb.tasks import TASKS  # lazy: mteb
-    from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
+    from medteb_mteb.tasks import (
+        BENCHMARKS,  # lazy: mteb
+        TASKS,  # lazy: mteb
+    )
 
     make = import_module("mteb.plugins").Plugin
     return make(tasks=TASKS, models=MODELS, benchmarks=tuple(BENCHMARKS.values()))
@@ -117,8 +119,11 @@ def _check_mteb() -> None:
 
 def _register_all() -> None:
     from medteb_mteb.models.metas import ALIASES, MODELS  # lazy: mteb
-    from medteb_mteb.tasks import REPLACED, TASKS  # lazy: mteb
-    from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
+    from medteb_mteb.tasks import (  # lazy: mteb
+        BENCHMARKS,  # lazy: mteb
+        REPLACED,
+        TASKS,
+    )
 
     models = import_module("mteb.models.model_implementations").MODEL_REGISTRY
     lookup: Any = import_module("mteb.models.get_model_meta")

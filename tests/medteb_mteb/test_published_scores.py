@@ -9,7 +9,7 @@ import mteb
 import pytest
 
 from medteb_mteb.report.table import ResultTable, ScoreEntry
-from medteb_mteb.tasks.benchmarks import BENCHMARKS
+from medteb_mteb.tasks import BENCHMARKS
 
 HERE = Path(__file__).parent
 #: Other versions of models, libraries and hardware.

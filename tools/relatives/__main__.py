@@ -11,8 +11,8 @@ import typer
 
 from mar_st.errors import MarError
 from mar_st.options import read_yaml, validated
-from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.journal import journal_path
+from medteb_mteb.curation.llm.settings import LLM
 from tools.relatives import pairs as medte
 from tools.relatives import written
 from tools.relatives.english import BUILDERS, NEED_LLM

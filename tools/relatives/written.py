@@ -12,9 +12,9 @@ from mar_st.errors import MarError
 from mar_st.text.values import writable
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm.client import Prompt
-from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.generate import Job, ask
 from medteb_mteb.curation.llm.journal import Journal
+from medteb_mteb.curation.llm.settings import LLM
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from tools.relatives.english import (
     MAX_ROWS,

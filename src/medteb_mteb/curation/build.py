@@ -160,7 +160,7 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
         `tests` (number of texts), `leaks`, and for each step that wrote training data its `queries`, `leaks`
         and `examples`; `None` without tests or training data.
     """
-    from medteb_mteb.curation.training.leaks import read_held_out, training_queries  # lazy: transformers
+    from medteb_mteb.curation.training.rows import read_held_out, training_queries  # lazy: transformers
 
     tests = [one.settings.out for one in planned.steps if one.step.writes == "editions"]
     writers = [one for one in planned.steps if one.step.trains]

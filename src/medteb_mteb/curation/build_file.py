@@ -27,10 +27,9 @@ from medteb_mteb.curation.loop.release import RELEASE
 from medteb_mteb.curation.loop.start import APPEND, START
 from medteb_mteb.curation.loop.train import TRAIN
 from medteb_mteb.curation.pooling import POOL
-from medteb_mteb.curation.rubrics.answer import ANSWER
-from medteb_mteb.curation.rubrics.criteria import RUBRICS
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.rubrics.meta import GRADERS
+from medteb_mteb.curation.rubrics.write import ANSWER, RUBRICS
 from medteb_mteb.curation.step import Model, StepSettings, marked
 from medteb_mteb.curation.sts.step import STS
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES

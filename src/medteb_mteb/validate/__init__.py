@@ -41,13 +41,13 @@ def validate(settings: ValidateSettings) -> Page:
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
     from medteb_mteb.report.page import Page  # lazy: scipy
-    from medteb_mteb.validate import contents, judges, systems  # lazy: scipy
+    from medteb_mteb.validate import contents, labels  # lazy: scipy
     from medteb_mteb.validate.material import read_material  # lazy: scipy
 
     checks = (
         contents.files, contents.rows, contents.size, contents.duplicate_queries,
-        contents.duplicate_documents, systems.holes, systems.pool_bias, judges.agreement_of_judges,
-        judges.position_bias, systems.order_of_systems, judges.accuracy_of_labels, contents.leaks,
+        contents.duplicate_documents, labels.holes, labels.pool_bias, labels.agreement_of_judges,
+        labels.position_bias, labels.order_of_systems, labels.accuracy_of_labels, contents.leaks,
         contents.card,
     )  # fmt: skip
     material = read_material(edition_folder(settings.edition), settings)

@@ -299,7 +299,7 @@ def contamination(settings: ContaminationSettings) -> Contamination:
     documents), each with its 95 % interval; the same at all other months, which shows what drift alone does;
     and minus the scores of other models with a cut-off, on slices where nothing changes for these.
     """
-    from medteb_mteb.curation.training.leaks import HeldOut, training_texts  # lazy: scipy
+    from medteb_mteb.curation.training.rows import HeldOut, training_texts  # lazy: scipy
     from medteb_mteb.folders.content import read_folder  # lazy: pyarrow
 
     live = read_live(settings.live)

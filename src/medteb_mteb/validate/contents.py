@@ -11,7 +11,7 @@ from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
-from medteb_mteb.curation.training.leaks import HeldOut
+from medteb_mteb.curation.training.rows import HeldOut
 from medteb_mteb.editions import mappings, verify
 from medteb_mteb.folders.layout import card_header
 from medteb_mteb.report.intervals import smallest_difference

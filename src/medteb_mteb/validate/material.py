@@ -14,8 +14,8 @@ from mar_st.errors import MarError
 from mar_st.files import read_json, read_record
 from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.lineage import STEP_FILE
-from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
-from medteb_mteb.curation.training.leaks import training_texts
+from medteb_mteb.curation.texts.near_duplicates import QUERY_SIMILARITY, clusters
+from medteb_mteb.curation.training.rows import training_texts
 from medteb_mteb.folders.content import collect_retrieval, detect_type
 from medteb_mteb.folders.layout import FolderError, Problems, inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fault_server import FaultEndpoint, rules
 
-from medteb_mteb.curation.llm.config import LLM
+from medteb_mteb.curation.llm.settings import LLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,7 @@ from tests.medteb_mteb.tasks.nano_sets import write_set
 from medteb_mteb.abstasks import DataUnavailableError
 from medteb_mteb.editions import find_edition
 from medteb_mteb.folders.layout import FolderError
-from medteb_mteb.tasks import REPLACED, TASKS, tasks_from_folders
-from medteb_mteb.tasks.benchmarks import BENCHMARKS
+from medteb_mteb.tasks import BENCHMARKS, REPLACED, TASKS, tasks_from_folders
 from medteb_mteb.tasks.tables import cite, table
 
 OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")

@@ -15,8 +15,8 @@ from mar_st.options import command
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
 from medteb_mteb.validate import ValidateSettings, as_text, validate
+from medteb_mteb.validate.labels import kendall
 from medteb_mteb.validate.material import mean_over_groups
-from medteb_mteb.validate.systems import kendall
 
 EVERY = range(12)
 

@@ -31,7 +31,7 @@ from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from medteb_mteb.curation.step import Counts, Estimate, Input, Step, tokens_of
-from medteb_mteb.curation.synthetic.answers import strings_of, tidied
+from medteb_mteb.curation.synthetic.checks import strings_of, tidied
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, written_in
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
 from medteb_mteb.curation.training.rows import Rows

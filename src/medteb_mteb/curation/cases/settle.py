@@ -18,7 +18,7 @@ from mar_st.options import Argument, Switch
 from medteb_mteb.curation.cases.screen import CASES, case_text, read_cases
 from medteb_mteb.curation.cases.verify import NO_CATEGORY, is_fit
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.labels.sheet import Sheet, SheetPair, read_answers, write_sheet
+from medteb_mteb.curation.labels.review import Sheet, SheetPair, read_answers, write_sheet
 from medteb_mteb.curation.lineage import lineage
 from medteb_mteb.curation.step import Counts, Input, Step, StepSettings
 from medteb_mteb.curation.training.rows import Rows

@@ -19,8 +19,7 @@ from mar_st.options import Argument, FromFile
 from mar_st.text.values import TsvCell, as_grade
 from medteb_mteb.curation.cases.screen import CASES, case_text, read_cases
 from medteb_mteb.curation.llm.client import object_schema
-from medteb_mteb.curation.llm.config import LLM, added
-from medteb_mteb.curation.llm.settings import WriterSettings, ask_llm, written_by
+from medteb_mteb.curation.llm.settings import LLM, WriterSettings, added, ask_llm, written_by
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from medteb_mteb.curation.pooling import find_passages

@@ -22,7 +22,7 @@ from medteb_mteb.curation.edition.write import write_provenance
 from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write_texts
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.texts.split import near_duplicates
+from medteb_mteb.curation.texts.near_duplicates import near_duplicates
 from medteb_mteb.editions import load_edition, read_provenance, verify, write_manifest
 from medteb_mteb.folders.layout import PINNED_SETTINGS, FolderError
 from medteb_mteb.folders.live import Live, Month, commitment_to, is_live, read_live

@@ -19,9 +19,8 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.lineage import provenance_of
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
-from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates, split_queries
-from medteb_mteb.curation.training.leaks import read_held_out, training_queries
-from medteb_mteb.curation.training.rows import Rows
+from medteb_mteb.curation.texts.near_duplicates import QUERY_SIMILARITY, near_duplicates, split_queries
+from medteb_mteb.curation.training.rows import Rows, read_held_out, training_queries
 from medteb_mteb.report.intervals import smallest_difference
 
 if TYPE_CHECKING:

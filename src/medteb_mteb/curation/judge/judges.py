@@ -10,7 +10,8 @@ from mar_st.errors import MarError
 from mar_st.options import Settings
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.labels.grades import GRADES, value
-from medteb_mteb.curation.llm.config import LLM, settings_digest
+from medteb_mteb.curation.llm.journal import settings_digest
+from medteb_mteb.curation.llm.settings import LLM
 from medteb_mteb.curation.step import Model, Runtime
 
 if TYPE_CHECKING:

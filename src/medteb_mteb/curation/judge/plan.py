@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from medteb_mteb.curation.judge.prompt import CONTROLS, ECHOES, MISGRADED_REASONS, render, with_controls
-from medteb_mteb.curation.llm.config import settings_digest
+from medteb_mteb.curation.llm.journal import settings_digest
 from medteb_mteb.curation.step import SEED, tokens_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from medteb_mteb.curation.judge.judging import grade_pools
 from medteb_mteb.curation.judge.material import PooledSettings, read_material
 from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS
 from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
-from medteb_mteb.curation.llm.config import added
 from medteb_mteb.curation.llm.journal import journal_path
+from medteb_mteb.curation.llm.settings import added
 from medteb_mteb.curation.step import Counts, Step
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from medteb_mteb.curation.step import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.settings import LLM
 
 #: Bytes of a reply that are read; an answer has a few thousand.
 MAX_REPLY = 8 << 20

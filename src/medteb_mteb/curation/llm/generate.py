@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tqdm.auto import tqdm
 
 from medteb_mteb.curation.llm.client import Client, GiveUp, Prompt
-from medteb_mteb.curation.llm.config import settings_digest
-from medteb_mteb.curation.llm.journal import Account, Answer, Journal
+from medteb_mteb.curation.llm.journal import Account, Answer, Journal, settings_digest
 from medteb_mteb.curation.llm.tolerant import Rejected, spoken
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.settings import LLM
 
 #: Answers of no use in a row after which an LLM is stopped.
 MAX_UNUSABLE = 20

@@ -8,13 +8,15 @@ texts in the prompt of an answer. `grades` has the final grades of judges, see
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sqlite3
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -26,7 +28,7 @@ from mar_st.text.values import writable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.settings import LLM
 
 VARIABLE = "MEDTEB_ANSWERS"
 #: Endings of answers that were received: as usual, cut off, or a refusal. Any other ending is the reason why
@@ -216,3 +218,9 @@ def journal_path(out: str | Path) -> Path:
     It is never inside the output folder, so that deleting the output does not delete paid answers.
     """
     return Path(os.environ.get(VARIABLE) or Path(out).resolve().parent / "answers.sqlite")
+
+
+def settings_digest(settings: Mapping[str, Any]) -> bytes:
+    """Return the digest (8 bytes) of an LLM's settings."""
+    text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).digest()[:8]

@@ -19,8 +19,8 @@ from mar_st.text.texts import normalise
 from mar_st.text.values import writable
 from mar_st.text.words import query_terms
 from medteb_mteb.curation.llm.client import object_schema
-from medteb_mteb.curation.llm.config import LLM, settings_digest
-from medteb_mteb.curation.llm.settings import ask_llm
+from medteb_mteb.curation.llm.journal import settings_digest
+from medteb_mteb.curation.llm.settings import LLM, ask_llm
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, objects_in
 from medteb_mteb.curation.rubrics.files import language_of

@@ -15,8 +15,7 @@ from mar_st.files import write_json, write_text
 from mar_st.options import Argument, FromFile
 from mar_st.text.values import as_text
 from medteb_mteb.curation.files.layout import write_rows
-from medteb_mteb.curation.llm.config import added
-from medteb_mteb.curation.llm.settings import PrivateSettings
+from medteb_mteb.curation.llm.settings import PrivateSettings, added
 from medteb_mteb.curation.rubrics.grade import AGREEMENT, grading_estimate
 from medteb_mteb.curation.rubrics.graders import VERSION, Grader, Item, Prompted, as_met
 from medteb_mteb.curation.rubrics.people import NONE, Labelled, among_people, calibrated_mean, with_people

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.step import SEED
-from medteb_mteb.curation.texts.split import near_duplicates
+from medteb_mteb.curation.texts.near_duplicates import near_duplicates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from medteb_mteb.curation.training.leaks import HeldOut
+    from medteb_mteb.curation.training.rows import HeldOut
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from medteb_mteb.curation.sts.select import (
     select,
 )
 from medteb_mteb.curation.sts.split import QuerySplit, split_by_entry
-from medteb_mteb.curation.training.leaks import training_queries
-from medteb_mteb.curation.training.rows import AgainstSettings, Rows
+from medteb_mteb.curation.training.rows import AgainstSettings, Rows, training_queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,8 +20,7 @@ from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema, versi
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step
-from medteb_mteb.curation.synthetic.answers import strings_of
-from medteb_mteb.curation.synthetic.checks import QueryCheck
+from medteb_mteb.curation.synthetic.checks import QueryCheck, strings_of
 from medteb_mteb.curation.synthetic.forms import FORMS, Language, draw_forms
 from medteb_mteb.curation.training.rows import AgainstSettings, Rows
 

@@ -17,12 +17,17 @@ from pydantic import Field
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema, prompt_text
-from medteb_mteb.curation.llm.config import added
-from medteb_mteb.curation.llm.settings import WriterSettings
+from medteb_mteb.curation.llm.settings import WriterSettings, added
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.step import SEED, Counts, Step
-from medteb_mteb.curation.synthetic.answers import PAIR_KEYS, read_example, strings_of
-from medteb_mteb.curation.synthetic.checks import EXAMPLE_TASKS, ExampleCheck, TaskCheck
+from medteb_mteb.curation.synthetic.checks import (
+    EXAMPLE_TASKS,
+    PAIR_KEYS,
+    ExampleCheck,
+    TaskCheck,
+    read_example,
+    strings_of,
+)
 from medteb_mteb.curation.synthetic.forms import LANGUAGES, Language
 from medteb_mteb.curation.synthetic.grid import LENGTHS, Constraints, described, draw
 from medteb_mteb.curation.training.rows import AgainstSettings, Rows
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.generate import Generation
     from medteb_mteb.curation.step import Estimate
-    from medteb_mteb.curation.synthetic.answers import Example
+    from medteb_mteb.curation.synthetic.checks import Example
     from medteb_mteb.curation.synthetic.grid import Constraints
 
 #: Number of tasks requested per call.

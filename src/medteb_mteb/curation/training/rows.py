@@ -1,19 +1,152 @@
-"""Files of training sets: rows collected by file, and the settings that all training steps share."""
+"""Training sets: rows by file, their settings, and the queries of tests, which are kept out of them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from mar_st.data.rows import read_rows
+from mar_st.errors import MarError
 from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.step import Input, StepSettings
-from medteb_mteb.curation.training.leaks import HeldOut, read_held_out
+from medteb_mteb.curation.texts.near_duplicates import QUERY_SIMILARITY, near_duplicates
+from medteb_mteb.folders.content import read_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: Training sets of a folder.
+_TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl", "corpus.jsonl")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Texts that a model will be tested on.
+
+    Attributes:
+        texts: The queries; for a data set of sentence pairs, both sentences.
+        names: Origin of each text, for messages: the source and an id or a row.
+        threshold: Minimum Jaccard similarity of near-duplicates, see `curation.texts.split`.
+    """
+
+    texts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    threshold: float = QUERY_SIMILARITY
+
+    def leaks(self, queries: Sequence[str]) -> dict[int, str]:
+        """Return, by row of each query that is a near-duplicate of a test's, the most similar one's name."""
+        best: dict[int, tuple[float, int]] = {}
+        for row, other, similarity in near_duplicates(queries, self.texts, threshold=self.threshold):
+            if row not in best or similarity > best[row][0]:
+                best[row] = similarity, other
+        return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
+
+
+def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILARITY) -> HeldOut:
+    """Return the queries of editions, of other folders in the Hub layout, or of files of queries.
+
+    Args:
+        sources: An edition's folder (retrieval, reranking, STS, pairs), a folder of editions, or any source
+            of `read_texts`.
+        threshold: See `HeldOut`.
+
+    Raises:
+        MarError: A source is unusable.
+        FolderError: Rows are unusable; each is listed with file and line.
+    """
+    texts: list[str] = []
+    names: list[str] = []
+    for source in sources:
+        for name, text in _read(source):
+            texts.append(text)
+            names.append(f"{Path(str(source)).name}:{name}")
+    return HeldOut(tuple(texts), tuple(names), threshold)
+
+
+def training_queries(source: str | Path) -> list[str]:
+    """Return the queries of training data: triples, pairs, sets of `medteb pairs`, or a folder of them.
+
+    Args:
+        source: A file or folder that `mar train` reads, a folder that a step wrote, or one with training sets
+            in its `train`. Folders with documents alone have no queries.
+
+    Raises:
+        MarError: The data cannot be read, or rows are unusable.
+    """
+    return [query for query, _ in _rows(Path(source)) if query is not None]
+
+
+def training_texts(source: str | Path) -> list[str]:
+    """Return all texts of training data, documents and negatives included; see `training_queries`.
+
+    Raises:
+        MarError: The data cannot be read, or rows are unusable.
+    """
+    return [text for query, others in _rows(Path(source)) for text in (query, *others) if text is not None]
+
+
+def _rows(path: Path) -> Iterator[tuple[str | None, Sequence[str]]]:
+    """Yield query and other texts of each row of training data."""
+    if path.is_dir():
+        inner = path / "train" if (path / "train").is_dir() else path
+        if files := [file for name in _TRAINING_FILES if (file := inner / name).is_file()]:
+            for file in files:
+                yield from _rows(file) if file.stat().st_size else ()
+            return
+        if (path / STEP_FILE).is_file() or any(path.glob("*/manifest.json")):
+            return
+    elif _holds_texts(path):
+        texts = (
+            (None, [text.full]) if path.name == "corpus.jsonl" else (text.full, ())
+            for text in read_texts(path)
+        )
+        yield from texts
+        return
+    from mar_st.data.training import read_source  # lazy: transformers
+    from mar_st.recipes.schema import Data  # lazy: pydantic
+
+    # In any form and place that `mar train` reads.
+    for triple in read_source(Data(name="training", path=str(path), prompt=""), 0).triples:
+        yield triple.query, (*triple.positives, *triple.negatives)
+
+
+def _holds_texts(path: Path) -> bool:
+    """Return True if a file holds single texts, as an alignment set does."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    first = next(iter(read_rows(path)), None)
+    return first is not None and "text" in first.values and "query" not in first.values
+
+
+def _read(source: str | Path) -> list[tuple[str, str]]:
+    """Return names and texts of a test."""
+    path = Path(source)
+    if path.is_dir():
+        names = {file.name.partition(".")[0] for file in path.iterdir()}
+        if names & {"qrels", "test"}:  # the Hub layout
+            return _of_folder(path)
+        editions = sorted(file.parent for file in path.glob("*/manifest.json"))
+        if editions:
+            return [(f"{edition.name}/{name}", text) for edition in editions for name, text in _read(edition)]
+    return [(text.id, text.full) for text in read_texts(source)]
+
+
+def _of_folder(folder: Path) -> list[tuple[str, str]]:
+    content = read_folder(folder)
+    if content.retrieval is not None:
+        return [(row["id"], row["text"]) for row in content.retrieval.queries]
+    rows = content.records[content.layout.split]
+    columns = [name for name in ("sentence1", "sentence2", "text") if name in rows[0]]
+    if not columns:
+        raise MarError(f"{folder} holds no queries and no pairs of sentences; give a file of its queries.")
+    return [(f"row {number}", row[name]) for number, row in enumerate(rows, 1) for name in columns]
+
 
 #: Why a row is dropped: its query is a near-duplicate of one that models are tested on.
 TEST_QUERY = "test-query"

@@ -23,8 +23,8 @@ from medteb_mteb.curation.build import BuildSettings, build
 from medteb_mteb.curation.edition.append import AppendSettings, append
 from medteb_mteb.curation.forget.files import WORK_FILE
 from medteb_mteb.curation.forget.texts import Texts, collect, passages_of
-from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.llm.journal import Answer, Journal
+from medteb_mteb.curation.llm.settings import LLM
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.folders.content import read_folder
 from medteb_mteb.folders.live import read_live

@@ -10,12 +10,14 @@ import pytest
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.labels.review import REVIEW, ReviewSettings, compare
-from medteb_mteb.curation.labels.sheet import (
+from medteb_mteb.curation.labels.review import (
     COLUMNS,
+    REVIEW,
+    ReviewSettings,
     Sheet,
     SheetPair,
     allocate,
+    compare,
     draw,
     read_answers,
     strata_of,

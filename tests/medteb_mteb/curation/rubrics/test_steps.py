@@ -13,9 +13,8 @@ from mar_st.errors import MarError
 from mar_st.index.build import build_index
 from mar_st.model.mar import open_model
 from mar_st.model.names import packaged_folder
-from medteb_mteb.curation.rubrics.answer import ANSWER, AnswerSettings
-from medteb_mteb.curation.rubrics.criteria import RUBRICS, RubricsSettings
 from medteb_mteb.curation.rubrics.files import read_answers, read_rubrics
+from medteb_mteb.curation.rubrics.write import ANSWER, RUBRICS, AnswerSettings, RubricsSettings
 from medteb_mteb.curation.step import Estimate
 
 CASES = [

@@ -10,8 +10,8 @@ from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.sts.select import DictionaryEntry, SwappedQuery
 from medteb_mteb.curation.sts.split import split_by_entry
 from medteb_mteb.curation.sts.step import draw
-from medteb_mteb.curation.texts.split import near_duplicates
-from medteb_mteb.curation.training.leaks import HeldOut
+from medteb_mteb.curation.texts.near_duplicates import near_duplicates
+from medteb_mteb.curation.training.rows import HeldOut
 
 TERMS = ["高血压", "糖尿病", "冠心病", "支气管哮喘", "痛风", "湿疹", "胃溃疡", "贫血", "白内障", "失眠症"]
 ASKED = ["{}患者每天走路多少步合适", "得了{}还能不能打新冠疫苗", "哪些化验可以查出{}"]

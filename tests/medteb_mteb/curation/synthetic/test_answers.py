@@ -8,7 +8,7 @@ import pytest
 
 from medteb_mteb.curation.llm.client import Prompt
 from medteb_mteb.curation.llm.tolerant import Rejected
-from medteb_mteb.curation.synthetic.answers import PAIR_KEYS, Example, read_example, strings_of, tidied
+from medteb_mteb.curation.synthetic.checks import PAIR_KEYS, Example, read_example, strings_of, tidied
 from medteb_mteb.curation.synthetic.forms import FORMS, draw_forms, form_problem
 
 PROMPT = Prompt("1", "系统", "问题", {"type": "object"}, 5)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.synthetic.answers import Example
-from medteb_mteb.curation.synthetic.checks import ExampleCheck, QueryCheck, TaskCheck
+from medteb_mteb.curation.synthetic.checks import Example, ExampleCheck, QueryCheck, TaskCheck
 from medteb_mteb.curation.synthetic.grid import Constraints
 
 CHINESE = (

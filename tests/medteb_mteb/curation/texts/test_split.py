@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mar_st.text.texts import normalise
-from medteb_mteb.curation.texts.split import clusters, near_duplicates, split_queries
+from medteb_mteb.curation.texts.near_duplicates import clusters, near_duplicates, split_queries
 
 WORDS = [
     "感冒",
@@ -44,7 +44,7 @@ def jaccard(left, right):
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.9, 1.0])
 def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.curation.texts.split.TEXTS_PER_BLOCK", 7)
+    monkeypatch.setattr("medteb_mteb.curation.texts.near_duplicates.TEXTS_PER_BLOCK", 7)
     texts = texts_of(40)
     pairs = {(i, j): value for i, j, value in near_duplicates(texts, threshold=threshold)}
     naive = {

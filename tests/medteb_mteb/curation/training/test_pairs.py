@@ -9,8 +9,8 @@ from mar_st.data.training import read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages.align import text_groups
-from medteb_mteb.curation.training.leaks import HeldOut, read_held_out, training_queries, training_texts
 from medteb_mteb.curation.training.pairs import PAIRS
+from medteb_mteb.curation.training.rows import HeldOut, read_held_out, training_queries, training_texts
 
 
 @pytest.fixture

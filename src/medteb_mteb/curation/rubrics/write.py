@@ -1,8 +1,11 @@
-"""The step `rubrics`: an LLM turns a physician's answer into criteria, which are checked.
+"""Steps in which LLMs write: `rubrics`, criteria from physicians' answers, and `answer`, answers.
 
 LiveMedBench's generator asks Qwen3-4B for yes/no criteria of both polarities, with an axis and a weight from
 -10 to 10; its prompts are not published, and these are ours. A second prompt finds criteria that cannot be
 decided from an answer alone.
+
+As in LiveMedBench, the instruction of `answer` is Chinese if the question has a Chinese character, else
+English, and asks for the answer without reasoning.
 """
 
 from __future__ import annotations
@@ -15,15 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.options import Argument
+from mar_st.options import Argument, Switch
 from mar_st.text.values import TsvCell, as_number, writable
 from medteb_mteb.curation.llm.client import object_schema
-from medteb_mteb.curation.llm.config import added
-from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
+from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, added, ask_llm
 from medteb_mteb.curation.llm.template import template
-from medteb_mteb.curation.llm.tolerant import Rejected, json_object, objects_in
-from medteb_mteb.curation.rubrics.files import Case, Criterion, Rubric, language_of, read_cases
-from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+from medteb_mteb.curation.llm.tolerant import Rejected, json_object, objects_in, spoken
+from medteb_mteb.curation.pooling import find_passages
+from medteb_mteb.curation.rubrics.files import Case, Criterion, Rubric, language_of, read_cases, read_rubrics
+from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step, tokens_of
 from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 from medteb_mteb.curation.training.rows import Rows
 
@@ -163,7 +166,7 @@ def _read_undecidable(prompt: Prompt, content: str) -> frozenset[int]:
     return frozenset(int(one) for one in numbers)
 
 
-def _estimate(settings: RubricsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+def _estimate_rubrics(settings: RubricsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate two requests for each case, of an assumed length."""
     cases, case = sizes["cases"].rows, Case("x", "字" * CASE_LENGTH)
     criteria = [Criterion("字" * 40, 1)] * settings.most
@@ -176,8 +179,102 @@ RUBRICS = Step(
     RubricsSettings,
     rubrics,
     "rubrics",
-    estimate=_estimate,
+    estimate=_estimate_rubrics,
     result_file="rubrics.jsonl",
     asks=True,
     version=f"{_WRITE.version} {_CHECK.version}",
+)
+
+
+_PLAIN = template(__file__, "question", system="answer")
+_CONTEXT = template(__file__, "passages", "question", system="answer")
+#: Tokens of an answer in an estimate, and assumed tokens of a question and of a passage.
+ANSWER_TOKENS, QUESTION_TOKENS, PASSAGE_TOKENS = 2048, 500, 500
+
+
+class AnswerSettings(WriterSettings, PrivateSettings):
+    """Options of `medteb answer`."""
+
+    rubrics: Annotated[Path, Argument(), Input("rubrics")] = Field(
+        description="Rubrics, in our form, HealthBench's or LiveMedBench's; only their questions are used."
+    )
+    context: Annotated[Path | None, Input("file")] = Field(
+        None, description="Passages for the LLM: a folder of 'mar index', or texts; default: none."
+    )
+    encoder: Annotated[str | None, Model()] = Field(
+        None, description="Query encoder; default: the model that encoded the index."
+    )
+    k: Annotated[int, Switch("-k")] = Field(5, ge=1, le=100, description="Number of passages.")
+    system: str | None = Field(
+        None, description="Name of the system in the answers; default: those of LLM and index."
+    )
+
+
+def answer(settings: AnswerSettings) -> Counts:
+    """Have an LLM answer the questions of rubrics.
+
+    `answers.jsonl` has the answers; `failed.jsonl` the questions without one, with the reason. An answer that
+    was cut off counts as none.
+    """
+    rubrics = read_rubrics(settings.rubrics)
+    settings.refuse_raw(settings.rubrics)
+    found: list[list[dict[str, str]]] = [[]] * len(rubrics)
+    if settings.context is not None:
+        questions = [rubric.question for rubric in rubrics]
+        found = find_passages(settings.context, questions, settings.k, settings.encoder)
+    prompts = [_prompt(rubric, passages) for rubric, passages in zip(rubrics, found, strict=True)]
+    llm = settings.llm.model_copy(update={"answer": "text"})
+    generation = ask_llm(llm, prompts, _CONTEXT.version, _read, name="answer", out=settings.out)
+    name = settings.system or "+".join([llm.name, *([settings.context.stem] if settings.context else [])])
+    if not generation.stopped:
+        rows = Rows()
+        for rubric, passages in zip(rubrics, found, strict=True):
+            if rubric.id in generation.failed:
+                rows.add("failed", {"_id": rubric.id, "reason": generation.failed[rubric.id]})
+                continue
+            row = {"_id": rubric.id, "system": name, "answer": generation.answers[rubric.id]}
+            shown = {"passages": [one["_id"] for one in passages]} if passages else {}
+            rows.add("answers", {**row, **shown})
+        rows.write(settings.out, "answers", "failed")
+    return Counts(
+        len(generation.answers),
+        sum(map(tokens_of, generation.answers.values())),
+        details={"questions": len(rubrics), "system": name, **generation.counts()},
+        stopped=generation.stopped,
+        provenance=settings.provenance(_CONTEXT.version, generation),
+    )
+
+
+def _prompt(rubric: Rubric, passages: Sequence[Mapping[str, str]]) -> Prompt:
+    shown = [one["text"] for one in passages]
+    texts = {"question": rubric.question, **({"passages": "\n\n".join(shown)} if shown else {})}
+    language = language_of(rubric.question)
+    made = _CONTEXT if shown else _PLAIN
+    return made.prompt(rubric.id, language, texts, ANSWER_TOKENS, about=tuple(shown))
+
+
+def _read(prompt: Prompt, content: str) -> str:
+    del prompt
+    text = spoken(content)
+    if not text:
+        raise Rejected("empty")
+    return text
+
+
+def _estimate_answers(settings: AnswerSettings, sizes: Mapping[str, Estimate]) -> Estimate:
+    """Estimate a request for each question, of an assumed length."""
+    questions = sizes["rubrics"].rows
+    passages = settings.k * PASSAGE_TOKENS if settings.context is not None else 0
+    return settings.llm.estimate(questions, questions, (QUESTION_TOKENS + passages, ANSWER_TOKENS))
+
+
+ANSWER = Step(
+    "answer",
+    AnswerSettings,
+    answer,
+    "answers",
+    estimate=_estimate_answers,
+    result_file="answers.jsonl",
+    asks=True,
+    version=_CONTEXT.version,
 )
