@@ -285,7 +285,7 @@ def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
 
 
 def _hold_back_private_results() -> None:
-    """Have `submit-results` leave out what `medteb_mteb.models.private` calls private, and its names."""
+    """Have `submit-results` leave out what `medteb_mteb.models.local` calls private, and its names."""
     module = import_module(_CACHE)
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 
@@ -326,7 +326,7 @@ def _say_what_is_saved() -> None:
 
 def _public_results(files: Mapping[ModelMeta, Sequence[Path]]) -> dict[ModelMeta, list[Path]]:
     """Return the result files that may be submitted, by model; warn about those held back, with reasons."""
-    from medteb_mteb.models.private import reason_to_hold  # lazy: mteb
+    from medteb_mteb.models.local import reason_to_hold  # lazy: mteb
 
     held: dict[str, set[str]] = {}
     free: dict[ModelMeta, list[Path]] = {}

@@ -132,6 +132,11 @@ class Estimate:
     cost: float = 0.0
     error: str = ""
 
+    @property
+    def mean_text(self) -> str:
+        """Return a text of the mean length."""
+        return "字" * -(-self.tokens // max(1, self.rows))
+
 
 @dataclass(frozen=True)
 class Counts:

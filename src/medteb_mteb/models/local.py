@@ -1,4 +1,4 @@
-"""Model folders as mteb models: `mteb run -m ./folder`, `mteb.get_model("./folder")` and `medteb run`."""
+"""Models of this machine for mteb: folders (`mteb run -m ./folder`) and rankings; they are never submitted."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import functools
 import hashlib
 import math
 import os
+import re
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import mteb
 from mteb.models import ModelMeta
 from safetensors import SafetensorError, safe_open
 
+from mar_st.data.trec import read_run
 from mar_st.errors import MarError
-from mar_st.files import one_line, read_record
+from mar_st.files import one_line, read_record, sha256
+from medteb_mteb.editions import MANIFEST_NAME, load_edition, packaged_root
 from medteb_mteb.folders.layout import FolderError, card_header
+from medteb_mteb.tasks import REPLACED, TASKS
 from medteb_mteb.tasks.tables import licence_for_mteb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 #: First part of the names of models from folders and of rankings, which are never looked up or submitted.
 LOCAL, RUN = "local", "run"
@@ -274,3 +281,92 @@ def _query_folder(folder: Path) -> Path | None:
 
 def _object(path: Path) -> dict[str, Any]:
     return read_record(path) or {}
+
+
+class Ranked:
+    """Gives the rankings of a file for the queries of a task."""
+
+    mteb_model_meta: ModelMeta
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._documents: set[str] = set()
+
+    def index(self, corpus: Any, **kwargs: Any) -> None:
+        """Take the ids of the corpus; documents that it does not have are an error."""
+        del kwargs
+        self._documents = set(corpus["id"])
+
+    def search(self, queries: Any, *, top_k: int, top_ranked: Any = None, **kwargs: Any) -> Any:
+        """Return the scores of the file by query and document, best first; of candidates only, if given."""
+        del kwargs
+        run = read_run(self.path, documents=self._documents)
+        found = {}
+        for query in queries["id"]:
+            row = run.get(query, {})
+            if top_ranked is not None and query in top_ranked:
+                row = {name: row[name] for name in row if name in set(top_ranked[query])}
+            found[query] = dict(list(row.items())[:top_k])
+        return found
+
+
+def run_meta(path: Path) -> LocalModelMeta:
+    """Return the metadata of a run: named by its file, with the digest of the file as revision."""
+    return local_meta(
+        loader=partial(_load_run, path=path),
+        name=f"{RUN}/{path.stem}",
+        revision=sha256(path)[:16],
+        model_type=["sparse"],
+    )
+
+
+def _load_run(name: str, revision: str | None = None, *, path: Path, **kwargs: Any) -> Ranked:
+    del name, revision, kwargs
+    return Ranked(path)
+
+
+def reason_to_hold(model: str, task: str, data_revision: str) -> str | None:
+    """Return why a result must not leave this machine; None if it may.
+
+    Names of models and tasks from folders may identify a clinic and its data, and a score on a local edition
+    could be mistaken for one on the public data of the same name.
+
+    Args:
+        model: Name of the model.
+        task: Name of the task.
+        data_revision: Revision of the data that the score was measured on.
+    """
+    organisation, _, name = model.partition("/")
+    if organisation == RUN:
+        return "the model is a ranking of this machine"
+    if organisation == LOCAL or "/" in name or organisation.startswith((".", "~")) or not organisation:
+        return "the model is a folder of this machine"
+    try:
+        known = type(mteb.get_task(task))
+    except KeyError:
+        return "the task is unknown"
+    if not (known.__module__.startswith("mteb.") or known in _ours()):
+        return "the task is a folder of this machine"
+    if is_digest(data_revision) and (task, data_revision) not in _packaged():
+        return "the data are a folder of this machine"
+    return None
+
+
+def is_digest(revision: str) -> bool:
+    """Return True if a revision of data is the digest of an edition or a folder; the Hub's have 40 digits."""
+    return re.fullmatch("[0-9a-f]{64}", revision) is not None
+
+
+@cache
+def _ours() -> frozenset[type]:
+    return frozenset((*TASKS, *REPLACED.values()))
+
+
+@cache
+def _packaged() -> frozenset[tuple[str, str]]:
+    """Return task and digest of the packaged editions."""
+    try:
+        editions = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
+    except MarError:  # an installation without them
+        return frozenset()
+    return frozenset((edition.task, edition.digest) for edition in editions)

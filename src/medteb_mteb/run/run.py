@@ -120,8 +120,10 @@ def run(settings: RunSettings) -> RunOutcome:
 
 def _model(name: str) -> ModelMeta:
     from mar_st.data.trec import is_run  # lazy: pyarrow
-    from medteb_mteb.models.local import resolve_model  # lazy: mteb
-    from medteb_mteb.models.runs import run_meta  # lazy: mteb
+    from medteb_mteb.models.local import (
+        resolve_model,  # lazy: mteb
+        run_meta,  # lazy: mteb
+    )
 
     if is_run(name) and Path(name).is_file():
         return run_meta(Path(name))

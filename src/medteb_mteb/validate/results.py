@@ -22,8 +22,8 @@ from packaging.version import InvalidVersion, Version
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import counted, one_line, read_json, regular
+from medteb_mteb.models.local import is_digest, reason_to_hold
 from medteb_mteb.models.metas import MODELS
-from medteb_mteb.models.private import is_digest, reason_to_hold
 from medteb_mteb.report.page import Finding, Page, Table, worst
 from medteb_mteb.tasks import TASKS
 

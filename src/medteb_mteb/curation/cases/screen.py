@@ -18,13 +18,12 @@ from pydantic import Field
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
-from mar_st.files import counted
 from mar_st.options import Argument
 from mar_st.text.texts import normalise
 from mar_st.text.values import writable
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Dropped
-from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.injection import remarks
 from medteb_mteb.curation.lineage import lineage
 from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
@@ -93,14 +92,11 @@ def screen(settings: ScreenSettings) -> Counts:
             else:
                 _take(thread, generation.answers[thread.id], rows)
         rows.write(settings.out, CASES, "dropped")
-    suspects = sum(suspicious("\n".join(one.fields)) for one in chosen)
-    number = counted(suspects, "thread")
-    note = f"{number} may try to instruct an LLM; each was alone in its prompt."
     return Counts(
         rows.number(CASES),
         queries=sum(len(case["advice"]) for case in rows.files.get(CASES, ())),
         details={"read": len(threads), **rows.details(), **generation.counts()},
-        notes=(note,) * bool(suspects),
+        notes=remarks(("\n".join(one.fields) for one in chosen), "threads"),
         stopped=generation.stopped,
         provenance=settings.provenance(_SCREEN.version, generation),
     )
@@ -225,7 +221,7 @@ def case_text(case: Mapping[str, Any]) -> str:
 def _estimate(settings: ScreenSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if no rule dropped a thread."""
     threads = sizes["threads"]
-    like = _screening("x", "zh", "字" * (threads.tokens // max(1, threads.rows) + 1), "")
+    like = _screening("x", "zh", threads.mean_text, "")
     asked = settings.estimate(like, threads.rows, threads.rows)
     return replace(asked, queries=threads.rows * MAX_ADVICE)
 

@@ -233,9 +233,6 @@ class _Maker:
         write_text(out / "README.md", self._card(name, one.month))
         if provenance := read_provenance(self.folder.layout.path):
             write_provenance(out, provenance)
-        pinned = {
-            key: value for key in PINNED_SETTINGS if (value := getattr(settings, key)) not in (None, False)
-        }
         return write_manifest(
             out,
             task=f"{name}-{one.month}",
@@ -247,8 +244,7 @@ class _Maker:
                 "corpus": len(one.corpus),
                 "qrels": sum(map(len, positives.values())),
             },
-            **({"languages": settings.languages} if settings.languages else {}),
-            **pinned,
+            **settings.model_dump(include={*PINNED_SETTINGS, "languages"}, exclude_defaults=True),
         )
 
     def _card(self, name: str, month: str) -> str:

@@ -19,6 +19,10 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Trigger words, and the pattern of an instruction with one of them. The words are looked for first because
 #: that is fast: a corpus has millions of texts, and nearly all have none of the words.
@@ -129,6 +133,13 @@ def suspicious(text: str) -> bool:
         for form in ((plain,) if tight == plain else (plain, tight))
         for words, pattern in _INSTRUCTIONS
     )
+
+
+def remarks(texts: Iterable[str], what: str) -> tuple[str, ...]:
+    """Return a note on the texts that look like a prompt injection; none without such texts."""
+    number = sum(map(suspicious, texts))
+    note = f"{number} {what} look as if they wanted to instruct an LLM; look at what it made of them."
+    return (note,) * bool(number)
 
 
 def delimiter(request: bytes, texts: tuple[str, ...]) -> str:

@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 from mar_st.files import finished
 from mar_st.text.texts import text_digest
 from medteb_mteb.curation.judge.answers import Verdict, read_answer
-from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.injection import remarks
 from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
 from medteb_mteb.curation.judge.material import Material
 from medteb_mteb.curation.judge.plan import Grade, Grades, Plan, Request, RequestPlan, Shown
@@ -359,10 +359,7 @@ def _report(plan: Plan, outcome: _Outcome, journal: Journal) -> dict[str, Any]:
 
 def _notes(material: Material, caught: frozenset[bytes]) -> list[str]:
     """Return remarks about texts that try to instruct a judge."""
-    notes = []
-    queries = sum(suspicious(text) for text in material.queries.values())
-    if queries:
-        notes.append(f"{queries} queries look as if they wanted to instruct a judge; look at their grades.")
+    notes = [*remarks(material.queries.values(), "queries")]
     if caught:
         notes.append(
             f"{len(caught)} passages were graded as answers to a query that they cannot answer; they are "

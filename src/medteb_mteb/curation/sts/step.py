@@ -247,7 +247,7 @@ def _write_log(out: Path, rows: Sequence[_Rewritten], sides: QuerySplit, drawn: 
 def _estimate(settings: StsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if every query had a term."""
     queries = sizes["queries"]
-    query = "字" * (queries.tokens // max(1, queries.rows) + 1)
+    query = queries.mean_text
     like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
     return settings.estimate(render(like), queries.rows, queries.rows)
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from mar_st.errors import MarError
 from mar_st.options import Argument
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.injection import remarks
 from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema, version_of
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings
 from medteb_mteb.curation.llm.template import template
@@ -68,12 +68,10 @@ def synthesize_queries(settings: QuerySettings) -> Counts:
                 rows.add("failed", {"document-id": document.id, "reason": generation.failed[document.id]})
         rows.drop_leaks("pairs", settings.held_out())
         rows.write(settings.out, "pairs", "dropped")
-    suspects = sum(suspicious(document.full[:LONGEST]) for document in chosen)
-    note = f"{suspects} documents look as if they wanted to instruct an LLM; each was alone in its prompt."
     return Counts(
         rows.number("pairs"),
         details={"documents": len(chosen), **rows.details(), **generation.counts()},
-        notes=(note,) * bool(suspects),
+        notes=remarks((document.full[:LONGEST] for document in chosen), "documents"),
         stopped=generation.stopped,
         provenance=settings.provenance(VERSION, generation),
     )
@@ -152,9 +150,8 @@ def _estimate(settings: QuerySettings, sizes: Mapping[str, Estimate]) -> Estimat
     """Estimate the requests from the mean length, as if every document were sent."""
     documents = sizes["documents"]
     number = min(documents.rows, settings.sample or documents.rows)
-    text = "字" * min(LONGEST, documents.tokens // max(1, documents.rows) + 1)
     forms = tuple(FORMS)[:1] * settings.per_document
-    like = query_prompt("x", text, forms, settings.language)
+    like = query_prompt("x", documents.mean_text[:LONGEST], forms, settings.language)
     return settings.estimate(like, number, number * settings.per_document)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from medteb_mteb.curation.judge.injection import defused, delimiter, suspicious
+from medteb_mteb.curation.judge.injection import defused, delimiter, remarks, suspicious
 from medteb_mteb.curation.judge.material import PooledSettings, read_material
 from medteb_mteb.curation.judge.plan import cut
 from medteb_mteb.curation.judge.prompt import CONTROLS
@@ -183,12 +183,11 @@ def make_triples(settings: TriplesSettings) -> Counts:
             if query.ids[0] in batches:
                 _add(rows, query, batches[query.ids[0]], generation, settings.negatives)
         rows.write(settings.out, "triples")
-    number, suspects = sum(len(one.ids) for one in queries), sum(suspicious(one.text) for one in queries)
-    note = f"{suspects} queries look as if they wanted to instruct an LLM; look at their triples."
+    number = sum(len(one.ids) for one in queries)
     return Counts(
         rows.number("triples", "pairs"),
         details={"queries": number, **rows.details(), **generation.counts()},
-        notes=(note,) * bool(suspects),
+        notes=remarks((one.text for one in queries), "queries"),
         stopped=generation.stopped,
         provenance=settings.provenance(prompt_version(), generation),
     )
@@ -259,10 +258,10 @@ def _estimate(settings: TriplesSettings, sizes: Mapping[str, Estimate]) -> Estim
     """Estimate the requests from the mean lengths."""
     pools, documents, queries = (sizes[name] for name in ("pools", "documents", "queries"))
     each = min(settings.depth, -(-pools.rows // max(1, pools.queries)))
-    text = "字" * -(-documents.tokens // max(1, documents.rows))
+    text = documents.mean_text
     shown = max(1, min(DOCUMENTS_PER_PROMPT, each, TOKENS_PER_PROMPT // (len(text) + 1)))
     # Every prompt may carry a control document.
-    like = render("x 0", "字" * -(-queries.tokens // max(1, queries.rows)), [text] * (shown + 1))
+    like = render("x 0", queries.mean_text, [text] * (shown + 1))
     return settings.estimate(like, pools.queries * -(-each // shown), queries.rows)
 
 
