@@ -1,8 +1,7 @@
-"""Models of this machine for mteb: folders (`mteb run -m ./folder`) and rankings; they are never submitted."""
+"""Models of this machine for mteb: folders (`mteb run -m ./folder`) and rankings; neither is submitted."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import os
@@ -134,7 +133,7 @@ def folder_meta(folder: Path) -> LocalModelMeta:
     _check(folder)
     known = describe_folder(folder)
     return local_meta(
-        loader=functools.partial(_load, folder=folder),
+        loader=partial(_load, folder=folder),
         name=folder_name(folder),
         framework=["Sentence Transformers", "PyTorch"],
         model_type=["router"] if _query_folder(folder) else ["dense"],
