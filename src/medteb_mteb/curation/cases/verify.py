@@ -102,7 +102,7 @@ def verify(settings: VerifySettings) -> Counts:
     """
     cases = read_cases(settings.cases, "screen")
     # A month may have so few cases that all of them fail.
-    options = {"out": settings.out, "may_fail": True}
+    options: dict[str, Any] = {"out": settings.out, "may_fail": True}
     questions = [_question(case) for case in cases]
     read = _assessment(cases)
     asked = {"assess": ask_llm(settings.llm, questions, _ASSESS.version, read, name="assess", **options)}

@@ -71,7 +71,7 @@ def brainstorm_prompt(call: int, language: Language) -> Prompt:
     start = call * _FIELDS_PER_CALL % len(fields)
     focus = ("、" if language == "zh" else "; ").join(fields[start : start + _FIELDS_PER_CALL])
     first, second = EXAMPLE_TASKS[language]
-    shown = {"count": TASKS_PER_CALL, "first": first, "second": second, "fields": focus}
+    shown: dict[str, Any] = {"count": TASKS_PER_CALL, "first": first, "second": second, "fields": focus}
     prompt = _TASKS.prompt(str(call), language, {}, 10 + _TOKENS_PER_TASK * TASKS_PER_CALL, **shown)
     return replace(prompt, variant=str(call))
 
@@ -91,7 +91,8 @@ def example_prompt(
     lengths = LENGTHS[language]
     units = 2 * lengths[constraints.num_words][1] + lengths[constraints.query_length][1]
     tokens = _OVERHEAD_TOKENS + round(units * _TOKENS_PER_UNIT[language])
-    prompt = _EXAMPLE.prompt(key, language, {"task": task}, tokens, **described(constraints, language))
+    fields: dict[str, Any] = {**described(constraints, language)}
+    prompt = _EXAMPLE.prompt(key, language, {"task": task}, tokens, **fields)
     return replace(prompt, variant=variant)
 
 
