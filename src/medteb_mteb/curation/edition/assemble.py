@@ -117,21 +117,21 @@ def assemble(settings: AssembleSettings) -> Counts:
     if not answered:
         raise MarError("No query has a positive, so there is nothing to make a test of.")
     texts_of = {query: material.queries[query].full for query in sorted(answered)}
-    split = split_queries(texts_of, settings.test, threshold=settings.threshold)
+    tests, others, clusters = split_queries(texts_of, settings.test, threshold=settings.threshold)
     trained_on = [query for path in settings.against for query in training_queries(path)]
-    tested = [texts_of[query] for query in split.test]
+    tested = [texts_of[query] for query in tests]
     near = {row for row, _, _ in near_duplicates(tested, trained_on, threshold=settings.threshold)}
     counts["test queries near a training query"] = len(near)
-    test = [query for row, query in enumerate(split.test) if row not in near]
+    test = [query for row, query in enumerate(tests) if row not in near]
     _check_size(len(test), f"{len(answered)} of {judged} judged queries have a positive", settings, counts)
     held_out = read_held_out(settings.keep_away, settings.threshold)
-    leaks = held_out.leaks([texts_of[query] for query in split.train])
+    leaks = held_out.leaks([texts_of[query] for query in others])
     counts["training queries near another test"] = len(leaks)
-    train = {query: answered[query] for row, query in enumerate(split.train) if row not in leaks}
+    train = {query: answered[query] for row, query in enumerate(others) if row not in leaks}
     triples = _write_training(settings.out / "train", train, material)
     statistics = {
-        "clusters of near-duplicate queries": split.clusters,
-        "largest cluster": split.largest,
+        "clusters of near-duplicate queries": len(clusters),
+        "largest cluster": max(clusters),
         **{name: number for name, number in sorted(counts.items()) if number},
     }
     named = [{"name": name, "licence": licence} for name, licence in settings.sources.items()]

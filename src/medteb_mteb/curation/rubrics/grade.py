@@ -212,7 +212,7 @@ def _category(score: Mapping[str, Any]) -> str:
 def _cells(score: Mapping[str, Any], refused: Mapping[str, str]) -> list[str]:
     if _category(score) in refused:
         return [refused[_category(score)]] * 2
-    return [with_interval(*score[name], ".3f") for name in (PER_CASE, MEAN)]
+    return [with_interval(value, low, high, ".3f") for value, low, high in (score[PER_CASE], score[MEAN])]
 
 
 def _page(

@@ -234,8 +234,9 @@ def _mean(verdicts: NDArray[np.int64]) -> list[float | None]:
     return [round(float(known.mean()), 4) if len(known) else None, None, None]
 
 
-def _shown(row: Any) -> str:
-    return with_interval(*row, ".2f")
+def _shown(row: Sequence[float | None]) -> str:
+    value, low, high = row
+    return with_interval(value, low, high, ".2f")
 
 
 def _page(report: Mapping[str, Any]) -> str:

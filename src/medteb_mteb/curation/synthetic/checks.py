@@ -169,24 +169,27 @@ def copied(text: str, document: str, language: Language) -> bool:
     return any(plain[i : i + width] in document for i in range(len(plain) - width + 1))
 
 
-class SeenTexts:
-    """Short texts, compared with later ones to find near-duplicates."""
+class _Check:
+    """Checks texts one after another; later ones are compared with those that passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: Language) -> None:
+        self._language = language
         self._grams: list[tuple[str, frozenset[str]]] = []
 
-    def repeated(self, text: str, reason: str) -> tuple[str, str]:
-        """Return the reason and the first text that is nearly the same; without one, remember this text."""
+    def _outcome(self, reason: str, text: str, repeated: str = "near-identical") -> tuple[str, str]:
+        """Return `reason`, if there is one, or `repeated` and the first text that is nearly the same."""
+        if reason:
+            return reason, ""
         grams = shingles(text, 2)
         for known, others in self._grams:
             if jaccard(grams, others) >= NEAR_DUPLICATE_SIMILARITY:
-                return reason, known
+                return repeated, known
         self._grams.append((text, grams))
         return "", ""
 
 
-class QueryCheck:
-    """Checks the queries of one document, one after another; later ones are compared with those that passed.
+class QueryCheck(_Check):
+    """Checks the queries of one document.
 
     Args:
         document: Full text of the document.
@@ -194,10 +197,9 @@ class QueryCheck:
     """
 
     def __init__(self, document: str, language: Language) -> None:
-        self._language = language
+        super().__init__(language)
         self._document = normalise(document)
         self._sentences = {normalise(piece) for piece in _SENTENCE_END.split(document)}
-        self._seen = SeenTexts()
 
     def __call__(self, query: str, form: str) -> tuple[str, str]:
         """Return the reason to drop a query, and a detail; two empty strings if it passes.
@@ -216,9 +218,7 @@ class QueryCheck:
         reason = reason or form_problem(query, form, language)
         if not reason and self._copied(query):
             reason = "copied"
-        if reason:
-            return reason, ""
-        return self._seen.repeated(query, "near-identical")
+        return self._outcome(reason, query)
 
     def _length(self, query: str, form: str) -> str:
         least, most = FORMS[form].bounds[self._language]
@@ -231,18 +231,17 @@ class QueryCheck:
         return whole or copied(query, self._document, self._language)
 
 
-class TaskCheck:
-    """Checks task sentences, one after another; later ones are compared with those that passed.
+class TaskCheck(_Check):
+    """Checks task sentences.
 
     Args:
         language: Language of the tasks.
     """
 
     def __init__(self, language: Language) -> None:
-        self._language = language
-        self._seen = SeenTexts()
+        super().__init__(language)
         for example in EXAMPLE_TASKS[language]:
-            self._seen.repeated(example, "")
+            self._outcome("", example)
 
     def __call__(self, task: str) -> tuple[str, str]:
         """Return the reason to drop a task, and a detail; two empty strings if it passes."""
@@ -251,13 +250,11 @@ class TaskCheck:
         length = size(task, self._language)
         if not reason and not least <= length <= most:
             reason = "too-short" if length < least else "too-long"
-        if reason:
-            return reason, ""
-        return self._seen.repeated(task, "near-duplicate")
+        return self._outcome(reason, task, "near-duplicate")
 
 
-class ExampleCheck:
-    """Checks the examples of one task, one after another; a later query must not repeat one that passed.
+class ExampleCheck(_Check):
+    """Checks the examples of one task; a later query must not repeat one that passed.
 
     Args:
         task: The task sentence.
@@ -265,9 +262,8 @@ class ExampleCheck:
     """
 
     def __init__(self, task: str, language: Language) -> None:
-        self._language = language
+        super().__init__(language)
         self._task = normalise(task)
-        self._seen = SeenTexts()
 
     def __call__(self, example: Example, constraints: Constraints) -> tuple[str, str]:
         """Return the reason to drop an example, and a detail; two empty strings if it passes."""
@@ -277,9 +273,7 @@ class ExampleCheck:
             or self._document_problem("negative", example.negative, constraints)
             or self._together(example)
         )
-        if reason:
-            return reason, ""
-        return self._seen.repeated(example.query, "near-identical")
+        return self._outcome(reason, example.query)
 
     def _query_problem(self, query: str, constraints: Constraints) -> str:
         problem = text_problem(query, self._language)

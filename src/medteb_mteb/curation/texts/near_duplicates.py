@@ -9,7 +9,6 @@ overlooks is kept; a text below the threshold is never dropped.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,24 +206,9 @@ def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> li
     return list(groups.values())
 
 
-@dataclass(frozen=True)
-class Split:
-    """Queries of a test and of training.
-
-    Attributes:
-        test: Ids of the test, in the given order.
-        train: Ids of training, in the given order.
-        clusters: Number of clusters of near-duplicates, single queries included.
-        largest: Number of queries of the largest cluster.
-    """
-
-    test: list[str]
-    train: list[str]
-    clusters: int
-    largest: int
-
-
-def split_queries(queries: Mapping[str, str], test: float, *, threshold: float = QUERY_SIMILARITY) -> Split:
+def split_queries(
+    queries: Mapping[str, str], test: float, *, threshold: float = QUERY_SIMILARITY
+) -> tuple[list[str], list[str], list[int]]:
     """Put whole clusters of near-duplicate queries on one side.
 
     Clusters are drawn, always the same, and go to the test as long as they fit.
@@ -233,9 +217,12 @@ def split_queries(queries: Mapping[str, str], test: float, *, threshold: float =
         queries: Text by id.
         test: Maximum number of test queries, or their share if below 1; 1 or more of all there are takes all.
         threshold: See `near_duplicates`.
+
+    Returns:
+        Ids of the test and of training, in the given order, and the sizes of all clusters.
     """
-    ids, texts = list(queries), list(queries.values())
-    groups = clusters(texts, threshold=threshold)
+    ids = list(queries)
+    groups = clusters(list(queries.values()), threshold=threshold)
     wanted = round(test * len(ids)) if test < 1 else int(test)
     drawn = groups[:]
     random.Random(SEED).shuffle(drawn)
@@ -243,12 +230,8 @@ def split_queries(queries: Mapping[str, str], test: float, *, threshold: float =
     for group in drawn:
         if len(chosen) + len(group) <= wanted:
             chosen.update(group)
-    return Split(
-        [name for row, name in enumerate(ids) if row in chosen],
-        [name for row, name in enumerate(ids) if row not in chosen],
-        len(groups),
-        max(map(len, groups), default=0),
-    )
+    tested = [name for row, name in enumerate(ids) if row in chosen]
+    return tested, [name for row, name in enumerate(ids) if row not in chosen], list(map(len, groups))
 
 
 def _grams(text: str) -> set[str]:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import random
 import unicodedata
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import Field
 
@@ -139,16 +139,8 @@ class TriplesSettings(WriterSettings, PooledSettings, AgainstSettings):
     negatives: int = Field(15, ge=0, description="Maximum number of negatives, best first. MAR has 15.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The documents of a prompt in their order; `None` is the control document, which answers nothing."""
-
-    documents: tuple[str | None, ...]
-    prompt: Prompt
-
-    def read(self, content: str) -> dict[int, int]:
-        control = self.documents.index(None) if None in self.documents else None
-        return read_lists(content, len(self.documents), control)
+#: The documents of a prompt in their order; `None` is the control document, which answers nothing.
+_Batch: TypeAlias = "tuple[Prompt, tuple[str | None, ...]]"
 
 
 def make_triples(settings: TriplesSettings) -> Counts:
@@ -171,13 +163,9 @@ def make_triples(settings: TriplesSettings) -> Counts:
             rows.drop(dropped, "no-candidates")
         else:
             batches[query.ids[0]] = list(_batches(query))
-    by_key = {batch.prompt.key: batch for some in batches.values() for batch in some}
-    generation = settings.ask(
-        [batch.prompt for batch in by_key.values()],
-        prompt_version(),
-        lambda prompt, content: by_key[prompt.key].read(content),
-        "triples",
-    )
+    prompts = [prompt for some in batches.values() for prompt, _ in some]
+    shown = {prompt.key: documents for some in batches.values() for prompt, documents in some}
+    generation = settings.ask(prompts, prompt_version(), partial(_read, shown), "triples")
     if not generation.stopped:
         for query in queries:
             if query.ids[0] in batches:
@@ -215,7 +203,12 @@ def _batches(query: QueryGroup) -> Iterator[_Batch]:
             place = draw.randrange(len(part) + 1)
             shown.insert(place, None)
             sent.insert(place, draw.choice(CONTROLS))
-        yield _Batch(tuple(shown), render(f"{query.ids[0]} {number}", query.text, sent))
+        yield render(f"{query.ids[0]} {number}", query.text, sent), tuple(shown)
+
+
+def _read(shown: Mapping[str, Sequence[str | None]], prompt: Prompt, content: str) -> dict[int, int]:
+    documents = shown[prompt.key]
+    return read_lists(content, len(documents), documents.index(None) if None in documents else None)
 
 
 def _add(
@@ -228,16 +221,16 @@ def _add(
     """Add the rows of a query that was judged, with `most` negatives at most."""
     relevance: dict[str, int] = {}
     name = query.ids[0]
-    for batch in batches:
+    for prompt, documents in batches:
         rows.counts["prompts"] += 1
-        labels = generation.answers.get(batch.prompt.key)
-        ids = [document for document in batch.documents if document is not None]
+        labels = generation.answers.get(prompt.key)
+        ids = [document for document in documents if document is not None]
         if labels is None:
-            reason = generation.failed[batch.prompt.key]
+            reason = generation.failed[prompt.key]
             rows.add("failed", {"query-id": name, "corpus-ids": ids, "reason": reason})
             continue
         rows.counts["unlabelled"] += len(ids) - len(labels)
-        relevance.update({str(batch.documents[number]): label for number, label in labels.items()})
+        relevance.update({str(documents[number]): label for number, label in labels.items()})
     ranked = [document for document in query.documents if document in relevance]
     for document in ranked:
         rows.add("labels", Label(name, document, relevance[document]).to_json())

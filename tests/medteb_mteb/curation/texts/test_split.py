@@ -79,15 +79,15 @@ def test_clusters_join_over_others():
 @pytest.mark.parametrize("test", [0.3, 25, 1])
 def test_no_text_of_one_side_has_a_near_duplicate_on_the_other(test):
     queries = {f"q{i}": text for i, text in enumerate(texts_of(100))}
-    split = split_queries(queries, test, threshold=0.5)
-    assert sorted(split.test + split.train) == sorted(queries)
-    assert len(split.test) <= (test * 100 if test < 1 else test)
-    left, right = ([queries[name] for name in names] for names in (split.test, split.train))
+    tested, others, sizes = split_queries(queries, test, threshold=0.5)
+    assert sorted(tested + others) == sorted(queries)
+    assert len(tested) <= (test * 100 if test < 1 else test)
+    left, right = ([queries[name] for name in names] for names in (tested, others))
     assert not list(near_duplicates(left, right, threshold=0.5))
-    assert split.largest > 1
-    assert split_queries(queries, test, threshold=0.5) == split
+    assert max(sizes) > 1
+    assert split_queries(queries, test, threshold=0.5) == (tested, others, sizes)
 
 
 def test_a_number_above_the_total_takes_all():
     queries = {f"q{i}": text for i, text in enumerate(texts_of(10))}
-    assert split_queries(queries, 100).train == []
+    assert split_queries(queries, 100)[1] == []
