@@ -271,7 +271,7 @@ def position_bias(material: Material) -> Finding:
         placed = [
             (value(one.grade), material.places[judge, *one.pair])
             for one in material.judgements
-            if one.judge == judge and (judge, *one.pair) in material.places
+            if one.judge == judge and one.grade and (judge, *one.pair) in material.places
         ]
         if len({grade for grade, _ in placed}) > 1:
             found[judge] = somersd(*np.array(placed).T)

@@ -179,7 +179,9 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
         qrels={query: row for query, row in qrels.items() if row},
         runs=_runs(settings.runs, data),
         ranks=None if pools is None else _ranks(pools, queries, documents),
-        judgements=None if judged is None else tuple(one for one in judged if one.query_id in queries),
+        judgements=None
+        if judged is None
+        else tuple(one for one in judged if one.query_id in queries and one.grade),
         places={} if judgements is None else _places(judgements),
         training=_training(settings),
         review=None if settings.review is None else _review(settings.review),

@@ -24,7 +24,7 @@ from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.judge.judges import Judges
 from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
-from medteb_mteb.curation.labels.grades import read_judging
+from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.pooling import POOL, PoolSettings
 from medteb_mteb.curation.step import perform
 from medteb_mteb.editions import (
@@ -128,9 +128,7 @@ def extend(settings: ExtendSettings) -> dict[str, Any]:
     judged, _ = perform(JUDGE, judging)
     if judged["counts"]["stopped"]:
         return {"edition": None, "stopped": judged["counts"]["stopped"], "failed": True}
-    grades = read_judging(judging.out)
-    failed = [pair[:2] for pair in grades.failed]
-    labels = consensus(grades.judgements, rule, judges=grades.judges, pairs=failed)
+    labels = consensus(read_judgements(judging.out), rule)
     change = {
         "version": version,
         "systems": [one["name"] for one in pooled["provenance"]["retrievers"]],

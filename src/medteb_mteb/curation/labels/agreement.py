@@ -183,7 +183,7 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     Raises:
         MarError: There is only one judge, or no pair that two judges have graded.
     """
-    judges, grades = by_pair(judgements)
+    judges, grades = by_pair(one for one in judgements if one.grade is not None)
     letters = np.full((len(grades), len(judges)), -1)
     for item, by_judge in enumerate(grades.values()):
         for judge, grade in by_judge.items():

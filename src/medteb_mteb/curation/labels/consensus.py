@@ -17,7 +17,7 @@ from mar_st.errors import MarError
 from mar_st.files import write_json
 from mar_st.options import Argument, Settings, Switch
 from medteb_mteb.curation.files.layout import write_rows
-from medteb_mteb.curation.labels.grades import GRADES, Label, by_pair, read_judging, value
+from medteb_mteb.curation.labels.grades import GRADES, Label, by_pair, read_judgements, value
 from medteb_mteb.curation.step import Counts, Input, Step, StepSettings
 
 if TYPE_CHECKING:
@@ -83,38 +83,30 @@ class ConsensusRule(Settings):
         return (1, "") if 2 * yes > total else (0, "") if 2 * yes < total else (None, TIE)
 
 
-def consensus(
-    judgements: Iterable[Judgement],
-    rule: ConsensusRule | None = None,
-    *,
-    judges: Iterable[str] = (),
-    pairs: Iterable[tuple[str, str]] = (),
-) -> list[Label]:
-    """Return the label of every judged pair, sorted by query and document.
+def consensus(judgements: Iterable[Judgement], rule: ConsensusRule | None = None) -> list[Label]:
+    """Return the label of every pair, sorted by query and document.
 
     Args:
-        judgements: Judgements of all judges.
+        judgements: Judgements of all judges; a missing one counts, however many others have graded the pair.
         rule: The rule; default the published one.
-        judges: All judges of the judging; default those that occur. A judge without a grade for a pair counts
-            as missing, however many other judges have graded it.
-        pairs: Query and document of the requested pairs, graded or not.
 
     Raises:
-        MarError: A judge named by the rule has graded nothing.
+        MarError: A judge that counts has graded nothing.
     """
     rule, judged = rule or ConsensusRule(), list(judgements)
     suspects = {one.pair for one in judged if one.suspicious}
-    occur, grades = by_pair(judged)
-    counted = list(rule.only) or sorted({*occur, *judges})
-    silent = sorted(set(counted) - set(occur))
+    judges, grades = by_pair(judged)
+    graded = sorted({judge for given in grades.values() for judge in given})
+    counted = list(rule.only) or judges
+    silent = sorted(set(counted) - set(graded))
     if silent:
         raise MarError(
-            f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(occur)}. Have it "
+            f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(graded)}. Have it "
             "judge (delete the folder of medteb judge and run it again), or name the judges that count "
             "(--judge)."
         )
     labels = []
-    for pair, given in sorted({**{pair: {} for pair in pairs}, **grades}.items()):
+    for pair, given in grades.items():
         relevance, reason = rule.label(given, counted)
         if relevance and pair in suspects:
             relevance, reason = None, SUSPICIOUS_POSITIVE
@@ -146,16 +138,16 @@ def label_pairs(settings: ConsensusSettings) -> Counts:
     """
     from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
 
-    judging = read_judging(settings.source)
-    pairs = [pair[:2] for pair in judging.failed]
-    labels = consensus(judging.judgements, settings, judges=judging.judges, pairs=pairs)
-    counted = [one for one in judging.judgements if not settings.only or one.judge in settings.only]
+    judged = list(read_judgements(settings.source))
+    labels = consensus(judged, settings)
+    counted = [one for one in judged if not settings.only or one.judge in settings.only]
     try:
         report: dict[str, Any] = agreement(counted, positive=settings.positive).to_json()
     except MarError as error:  # a single judge gives labels but no agreement
         report = {"note": str(error)}
-    missing = Counter(judge for _, _, judge in judging.failed)
-    report["missing"] = {judge: missing[judge] for judge in settings.only or judging.judges}
+    missing = Counter(one.judge for one in judged if one.grade is None)
+    judges = settings.only or sorted({one.judge for one in judged})
+    report["missing"] = {judge: missing[judge] for judge in judges}
     rule = settings.model_dump(mode="json", include=set(ConsensusRule.model_fields))
     content = {**rule, "labels": counts(labels), "agreement": report}
     write_rows(settings.out / "labels.jsonl", (label.to_json() for label in labels))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,14 +36,14 @@ class Judgement:
         query_id: The query.
         document_id: The document.
         judge: The judge.
-        grade: Grade by the judge.
+        grade: Grade by the judge; None if it gave none.
         suspicious: Whether the document looks like an instruction to a judge.
     """
 
     query_id: str
     document_id: str
     judge: str
-    grade: str
+    grade: str | None
     suspicious: bool = False
 
     @property
@@ -80,62 +79,35 @@ class Label:
         }
 
 
-@dataclass(frozen=True)
-class Judging:
-    """Grades of a finished judging.
-
-    Attributes:
-        judgements: The grades.
-        judges: All judges of the judging, including those without a grade; sorted.
-        failed: Query, document and judge of the missing grades.
-    """
-
-    judgements: tuple[Judgement, ...]
-    judges: tuple[str, ...]
-    failed: tuple[tuple[str, str, str], ...] = ()
-
-
-def read_judging(path: str | Path) -> Judging:
-    """Return the judgements of a file or folder, and the missing ones that its `failed.jsonl` lists.
-
-    Raises:
-        MarError: See `read_judgements`.
-    """
-    judgements = tuple(read_judgements(path))
-    file = Path(path, "failed.jsonl")
-    failed = tuple(read_rows(file, _failed)) if file.is_file() else ()
-    judges = {*(one.judge for one in judgements), *(judge for _, _, judge in failed)}
-    return Judging(judgements, tuple(sorted(judges)), failed)
-
-
-def _failed(row: Row) -> tuple[str, str, str]:
-    query, document, judge = _strings(row, "query-id", "corpus-id", "judge")
-    return query, document, judge
-
-
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
-    """Yield the judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
+    """Yield the judgements of a JSONL file, or of a folder, with the missing ones of its `failed.jsonl`.
 
     Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` if they are.
 
     Raises:
         MarError: The file is missing or empty, a row is not a judgement, or a pair has two by one judge.
     """
-    seen: Counter[tuple[str, str, str]] = Counter()
+    seen: set[tuple[str, str, str]] = set()
 
     def judgement(row: Row) -> Judgement:
         query, document, judge, grade = _strings(row, "query-id", "corpus-id", "judge", "grade")
         if grade not in GRADES:
             raise MarError(f"the grade {grade!r} is not one of {', '.join(GRADES)}.")
-        seen[query, document, judge] += 1
-        if seen[query, document, judge] > 1:
+        if (query, document, judge) in seen:
             raise MarError(f"{judge} graded {query} and {document} before. Keep one of the grades.")
+        seen.add((query, document, judge))
         return Judgement(query, document, judge, grade, row.values.get("suspicious") is True)
 
-    file = _file(path, "judgements.jsonl")
+    def missing(row: Row) -> Judgement:
+        query, document, judge = _strings(row, "query-id", "corpus-id", "judge")
+        return Judgement(query, document, judge, None)
+
+    file, failed = _file(path, "judgements.jsonl"), Path(path, "failed.jsonl")
     yield from read_rows(file, judgement)
     if not seen:
         raise MarError(f"{file} holds no judgements.")
+    if failed.is_file():
+        yield from read_rows(failed, missing)
 
 
 def read_labels(path: str | Path) -> list[Label]:
@@ -168,10 +140,12 @@ def _strings(row: Row, *names: str) -> tuple[str, ...]:
 
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
-    """Return the judges by name, and the grade of every judge for every pair, pairs sorted."""
+    """Return the judges by name, and the given grades by judge for every pair, pairs sorted."""
     grades: dict[tuple[str, str], dict[str, str]] = {}
     judges: set[str] = set()
     for judgement in judgements:
-        grades.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
+        given = grades.setdefault(judgement.pair, {})
+        if judgement.grade is not None:
+            given[judgement.judge] = judgement.grade
         judges.add(judgement.judge)
     return sorted(judges), {pair: grades[pair] for pair in sorted(grades)}
