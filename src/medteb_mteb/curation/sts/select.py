@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.text.texts import normalise
 from mar_st.text.values import as_text
-from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.step import SEED
 from medteb_mteb.curation.texts.terms import Terms, fold
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from mar_st.data.rows import Row
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.texts.terms import TermMatch
+    from medteb_mteb.curation.training.rows import Rows
 
 #: Share of a query's length by which that of a positive rewrite may differ, as published.
 TOLERANCE = 0.3
@@ -119,29 +119,10 @@ class SwappedQuery:
     swapped: str
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The queries that are rewritten, and those that are not.
-
-    Attributes:
-        candidates: Queries to rewrite, in the order of the queries.
-        dropped: The other queries. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (each
-            of its terms occurs together with its synonym), `instruction` (it looks like an instruction to a
-            model), `bare-term` (it has almost no other words than its term), `no-room` (its synonym is so
-            long that no positive could have the allowed length), `per-entry` (above that setting).
-    """
-
-    candidates: list[SwappedQuery]
-    dropped: list[Dropped] = field(default_factory=list)
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """Return the number of dropped queries by reason."""
-        return dict(sorted(Counter(item.reason for item in self.dropped).items()))
-
-
-def select(queries: Iterable[Text], dictionary: Dictionary, *, per_entry: int | None = None) -> Selection:
-    """Look for the dictionary's terms in queries.
+def select(
+    queries: Iterable[Text], dictionary: Dictionary, rows: Rows, *, per_entry: int | None = None
+) -> list[SwappedQuery]:
+    """Return the queries to rewrite, in their order: those with a term of the dictionary.
 
     Of several terms of a query the longest is replaced; of equally long ones, and of the synonyms of one
     term, one is drawn by the query's id.
@@ -149,25 +130,28 @@ def select(queries: Iterable[Text], dictionary: Dictionary, *, per_entry: int | 
     Args:
         queries: The queries.
         dictionary: The dictionary.
+        rows: Receives the other queries. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym`
+            (each of its terms occurs together with its synonym), `instruction` (it looks like an instruction
+            to a model), `bare-term` (it has almost no other words than its term), `no-room` (its synonym is
+            so long that no positive could have the allowed length), `per-entry` (above that setting).
         per_entry: Maximum number of queries of one entry, sampled; `None`: all.
     """
     candidates: list[SwappedQuery] = []
-    dropped: list[Dropped] = []
     first: dict[str, str] = {}
     for query in queries:
         plain = normalise(query.full) or query.full
         if plain in first:
-            dropped.append(Dropped(query, "duplicate", first[plain]))
+            rows.drop(query.to_json(), "duplicate", first[plain])
             continue
         first[plain] = query.id
         places = dictionary.terms.find(query.full)
         entry, reason = _choose(places, dictionary, random.Random(f"{SEED} {query.id}"))
         reason = reason if entry is None else _unfit(query.full, entry)
         if entry is None or reason:
-            dropped.append(Dropped(query, reason))
+            rows.drop(query.to_json(), reason)
             continue
         candidates.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
-    return Selection(_drawn(candidates, per_entry, dropped), dropped)
+    return _drawn(candidates, per_entry, rows)
 
 
 def _choose(
@@ -204,9 +188,7 @@ def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> 
     return "".join([*parts, text[end:]])
 
 
-def _drawn(
-    candidates: list[SwappedQuery], per_entry: int | None, dropped: list[Dropped]
-) -> list[SwappedQuery]:
+def _drawn(candidates: list[SwappedQuery], per_entry: int | None, rows: Rows) -> list[SwappedQuery]:
     """Return at most `per_entry` queries of an entry, in their order."""
     # By a number that depends on the query only: a further query does not change which others are paid for.
     order = sorted(candidates, key=lambda one: random.Random(f"{SEED} limit {one.query.id}").random())
@@ -216,8 +198,8 @@ def _drawn(
         counts[one.entry.pair] += 1
         if per_entry is None or counts[one.entry.pair] <= per_entry:
             kept.add(one.query.id)
-    left = (one for one in candidates if one.query.id not in kept)
-    dropped += [Dropped(one.query, "per-entry", f"{one.entry.origin} {one.entry.replace}") for one in left]
+    for one in (one for one in candidates if one.query.id not in kept):
+        rows.drop(one.query.to_json(), "per-entry", f"{one.entry.origin} {one.entry.replace}")
     return [one for one in candidates if one.query.id in kept]
 
 

@@ -27,9 +27,7 @@ from medteb_mteb.curation.llm.tolerant import Rejected, json_object
 from medteb_mteb.curation.step import SEED, Counts, Estimate, Input, Step, tokens_of
 from medteb_mteb.curation.sts.checks import POSITIVE, REWRITE_KINDS, check
 from medteb_mteb.curation.sts.select import (
-    Dictionary,
     DictionaryEntry,
-    Selection,
     SwappedQuery,
     bounds,
     read_dictionary,
@@ -83,11 +81,19 @@ def sts(settings: StsSettings) -> Counts:
     `OUT/MedTEBSTS`; `OUT/train` has the training rows, and `rewrites.jsonl` and `dropped.jsonl` the outcome
     of every query.
     """
-    terms, selection, number = _selected(settings)
-    settings.refuse_private(queries=[one.query for one in selection.candidates])
+    terms, others = read_dictionary(settings.dictionary), Rows()
+    texts = list(read_texts(settings.queries))
+    candidates, number = select(texts, terms, others, per_entry=settings.per_entry), len(texts)
+    if not candidates:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(others.dropped.items()))
+        raise MarError(
+            f"None of {number} queries can be rewritten ({reasons}). Give a dictionary whose 'origin' terms "
+            "occur in the queries."
+        )
+    settings.refuse_private(queries=[one.query for one in candidates])
     # Whether a test is possible at all is known before anything is paid.
-    queries = {one.query.id: [one.query.full] for one in selection.candidates}
-    entries = {one.query.id: one.entry.pair for one in selection.candidates}
+    queries = {one.query.id: [one.query.full] for one in candidates}
+    entries = {one.query.id: one.entry.pair for one in candidates}
     split = partial(
         split_by_entry,
         test=settings.test,
@@ -95,17 +101,17 @@ def sts(settings: StsSettings) -> Counts:
         held_out=settings.held_out(),
     )
     split(entries, queries, whole=set(queries))
-    prompts = [render(one) for one in selection.candidates]
+    prompts = [render(one) for one in candidates]
     generation = settings.ask(prompts, _REWRITE.version, read_rewrites, "sts")
     rows = [
         _Rewritten(one, rewrites, check(one, rewrites, terms.terms))
-        for one in selection.candidates
+        for one in candidates
         if (rewrites := generation.answers.get(one.query.id)) is not None
     ]
     outcomes = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in REWRITE_KINDS}
     details: dict[str, Any] = {
         "queries": number,
-        "dropped": selection.reasons,
+        "dropped": dict(sorted(others.dropped.items())),
         "rewrites": {kind: dict(sorted(counts.items())) for kind, counts in outcomes.items()},
         **generation.counts(),
     }
@@ -124,12 +130,10 @@ def sts(settings: StsSettings) -> Counts:
     statistics |= {f"in neither part, {reason}": n for reason, n in Counter(sides.left_out.values()).items()}
     drawn = _write_edition(settings, by_id, sides, statistics, provenance)
     _write_log(settings.out, rows, sides, drawn)
-    failed = [
-        {**one.query.to_json(), "reason": f"failed-{generation.failed[one.query.id]}"}
-        for one in selection.candidates
-        if one.query.id in generation.failed
-    ]
-    write_rows(settings.out / "dropped.jsonl", [*(one.to_json() for one in selection.dropped), *failed])
+    for one in candidates:
+        if one.query.id in generation.failed:
+            others.drop(one.query.to_json(), f"failed-{generation.failed[one.query.id]}")
+    others.write(settings.out, "dropped")
     details |= {"test": len(drawn), "triples": training, "statistics": statistics}
     return Counts(len(drawn), details=details, provenance=provenance)
 
@@ -168,19 +172,6 @@ def read_rewrites(prompt: Prompt, content: str) -> dict[str, str]:
 def draw(query: str) -> str:
     """Return the kind of rewrite for a test query, which depends only on the query's id."""
     return random.Random(f"{SEED} sts {query}").choice(REWRITE_KINDS)
-
-
-def _selected(settings: StsSettings) -> tuple[Dictionary, Selection, int]:
-    terms = read_dictionary(settings.dictionary)
-    texts = list(read_texts(settings.queries))
-    selection = select(texts, terms, per_entry=settings.per_entry)
-    if not selection.candidates:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in selection.reasons.items())
-        raise MarError(
-            f"None of {len(texts)} queries can be rewritten ({reasons}). Give a dictionary whose 'origin' "
-            "terms occur in the queries."
-        )
-    return terms, selection, len(texts)
 
 
 def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> int:

@@ -5,6 +5,7 @@ import pytest
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.sts.select import Dictionary, DictionaryEntry, read_dictionary, select
+from medteb_mteb.curation.training.rows import Rows
 
 DICTIONARY = Dictionary(
     [
@@ -19,13 +20,13 @@ DICTIONARY = Dictionary(
 
 
 def chosen(*texts, dictionary=DICTIONARY, **settings):
-    queries = [Text(f"q{i}", text) for i, text in enumerate(texts)]
-    return select(queries, dictionary, **settings)
+    """The queries to rewrite, and the others."""
+    queries, rows = [Text(f"q{i}", text) for i, text in enumerate(texts)], Rows()
+    return select(queries, dictionary, rows, **settings), rows
 
 
 def test_the_longest_term_is_replaced_everywhere():
-    selection = chosen("糖尿病足和糖尿病足溃疡一样吗，糖尿病呢")
-    (one,) = selection.candidates
+    (one,), _ = chosen("糖尿病足和糖尿病足溃疡一样吗，糖尿病呢")
     assert (one.entry.origin, one.swapped) == ("糖尿病足", "糖足和糖足溃疡一样吗，糖尿病呢")
 
 
@@ -41,42 +42,41 @@ def test_the_longest_term_is_replaced_everywhere():
     ],
 )
 def test_unusable_queries_are_dropped(text, reason):
-    assert chosen(text, "高血压能喝酒吗").reasons == {reason: 1}
+    assert chosen(text, "高血压能喝酒吗")[1].dropped == {reason: 1}
 
 
 def test_a_term_next_to_its_synonym_is_not_replaced():
-    (one,) = chosen("糖尿病又叫消渴症，会引起高血压吗").candidates
+    (one,), _ = chosen("糖尿病又叫消渴症，会引起高血压吗")
     assert one.entry.origin == "高血压"
 
 
 def test_a_repeated_query_is_dropped():
-    selection = chosen("高血压能喝酒吗", "高血压能喝酒吗？")
-    assert [(item.text.id, item.reason, item.detail) for item in selection.dropped] == [
-        ("q1", "duplicate", "q0")
-    ]
+    _, rows = chosen("高血压能喝酒吗", "高血压能喝酒吗？")
+    (row,) = rows.files["dropped"]
+    assert (row["_id"], row["reason"], row["detail"]) == ("q1", "duplicate", "q0")
 
 
 def test_a_term_inside_a_synonym_does_not_count():
     dictionary = Dictionary([DictionaryEntry("高血压", "高血压病")])
-    assert chosen("高血压病能喝酒吗", dictionary=dictionary).reasons == {"no-term": 1}
-    assert chosen("高血压和高血压病一样吗", dictionary=dictionary).reasons == {"has-synonym": 1}
+    assert chosen("高血压病能喝酒吗", dictionary=dictionary)[1].dropped == {"no-term": 1}
+    assert chosen("高血压和高血压病一样吗", dictionary=dictionary)[1].dropped == {"has-synonym": 1}
 
 
 def test_synonyms_are_drawn_and_the_draw_is_repeatable():
     texts = [f"感冒第{i}天了还需要继续吃药吗" for i in range(30)]
-    first, again = chosen(*texts), chosen(*texts)
+    first, again = chosen(*texts)[0], chosen(*texts)[0]
     assert first == again
-    assert {one.entry.replace for one in first.candidates} == {"伤风", "上呼吸道感染"}
+    assert {one.entry.replace for one in first} == {"伤风", "上呼吸道感染"}
 
 
 def test_caps_bound_the_draw_and_one_more_query_changes_at_most_one():
     many = [f"高血压第{i}年了还能喝酒吗" for i in range(20)]
     few = [f"糖尿病第{i}年了还能喝酒吗" for i in range(3)]
-    selection = chosen(*many, *few, per_entry=5)
-    assert selection.reasons == {"per-entry": 15}
-    assert len(selection.candidates) == 8
-    more = chosen(*many, *few, "高血压患者可以打疫苗吗", per_entry=5)
-    before, after = ({one.query.text for one in s.candidates} for s in (selection, more))
+    some, rows = chosen(*many, *few, per_entry=5)
+    assert rows.dropped == {"per-entry": 15}
+    assert len(some) == 8
+    more, _ = chosen(*many, *few, "高血压患者可以打疫苗吗", per_entry=5)
+    before, after = ({one.query.text for one in s} for s in (some, more))
     assert len(before - after) <= 1
 
 
