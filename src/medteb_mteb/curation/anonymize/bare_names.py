@@ -61,10 +61,10 @@ _MARK = regex.compile(
     r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]"
 )
 
-#: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
+#: Where no name begins: after the label of a product (商品名称：诺和灵), with a unit after a number.
 _NO_NAME_AT = regex.compile(
-    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=[周元时万年支包成段步层代节程余])"
-    r"|(?<!\p{Han})(?=祝)|(?=周[一二三四五六日末][刚才就又去都也]|能|左[叶侧房室心肺肾手脚腿眼耳乳]|那[多么样些个])"
+    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=[A-Za-z\d])(?=[周元时万年支包成段步层代节程余项管])"
+    rf"|(?<!\p{{Han}})(?=祝)|(?=周[一二三四五六日末][刚才就又去都也]|能|左[{''.join(NEVER)}叶侧房心脚乳宫附输颈]|那[多么样些个])"
 )
 
 #: A name of two characters with a blank between them, as in forms.
@@ -107,6 +107,10 @@ FEATURES = (
 #: Contexts of a person. The score of a name without one is halved: it may be a brand or a misspelling.
 _PERSONAL = ("left-start", "left-kin", "left-time", "left-call", "left-colon", "right-title", "right-verb")
 _CUES = tuple(FEATURES.index(context) for context in _PERSONAL)
+_FOLLOWED = FEATURES.index("right-after")
+#: A less probable name counts by itself only before words that often follow a name (路遥称).
+_MIN_SURE_PROBABILITY = 0.9
+_MAX_UNSURE_SCORE = 0.45
 
 
 class _Lexicon(NamedTuple):
@@ -332,7 +336,8 @@ class BareName(Recogniser):
     """Names without a label or a title, by a logistic regression over `FEATURES`.
 
     The score is the probability of the regression, half of it where nothing around the name speaks of a
-    person. Candidates with a probability below `MIN_DOUBTFUL_PROBABILITY` are left out.
+    person, and limited where it is not sure. Candidates with a probability below `MIN_DOUBTFUL_PROBABILITY`
+    are left out.
     """
 
     kind = "NAME"
@@ -349,10 +354,12 @@ class BareName(Recogniser):
         for start, end, features in candidates(text):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
             if value > _MIN_DOUBTFUL_LOGIT:
-                ranked.append((value, start, end, any(features[cue] for cue in _CUES)))
+                ranked.append((value, start, end, features))
         is_taken = bytearray(len(text))
-        for value, start, end, has_cue in sorted(ranked, key=lambda one: (-one[0], one[1])):
+        for value, start, end, features in sorted(ranked, key=lambda one: (-one[0], one[1])):
             if not any(is_taken[start:end]) and not is_medical(text, start, end):
                 is_taken[start:end] = b"\1" * (end - start)
                 probability = 1 / (1 + math.exp(-value))
-                yield start, end, probability if has_cue else probability / 2
+                score = probability if any(features[cue] for cue in _CUES) else probability / 2
+                sure = features[_FOLLOWED] or probability >= _MIN_SURE_PROBABILITY
+                yield start, end, score if sure else min(score, _MAX_UNSURE_SCORE)

@@ -97,7 +97,9 @@ class Finder:
         """
         texts = list(map(plain, texts))
         scored = [self._certain(text) for text in texts]
-        least = min(self.least, MIN_SCORE_BESIDE) if any(scored) else self.least
+        # One character is a surname before a title (王医生), which says nothing about the rest.
+        beside = any(span.end - span.start > 1 for spans in scored for span, _ in spans)
+        least = min(self.least, MIN_SCORE_BESIDE) if beside else self.least
         for text, certain in zip(texts, scored, strict=True):
             certain += self._last_resort(text, certain, least)
         identifiers = [[span for span, _ in spans] for spans in scored]

@@ -17,13 +17,14 @@ _MIN_TERM_LENGTH = 3
 _LAST = frozenset(
     "炎疝瘤癌症疹痛疮痔痢疸汤丸散片胶膏糖酶酸碱酯苷酮醇胺醚啶唑菌虫氏式粥羹饺糕饼酱酒茶肉鱼籽类比"
 )
-#: Last characters of three that are no name but a noun and an adjective (毛孔大), unless doubled (多多).
-_ADJECTIVES = "大小多少好响阴"
+#: Last characters of what is no name but a noun and an adjective (毛孔大), unless doubled (多多).
+_ADJECTIVES = "大小多少高低好响阴"
 
 _PREPARATION = (
     r"(?:胶囊|颗粒|[滴蜜水]丸|口服液|糖浆|冲剂|注射液|[粉冻]针|[软乳药]膏|凝胶|栓剂|滴眼液|滴剂|喷雾|洗液|擦剂"
     r"|(?:咀嚼|缓释|控释|肠溶|分散|泡腾|含)片)"
 )
+_STEM = regex.compile(rf"(?:注射用|.{{1,3}}酸)?(.{{{_MIN_TERM_LENGTH},}}?)(?:{_PREPARATION}|片)")
 #: What follows the name of a discoverer, without and with words that may also follow a patient's name.
 _EPONYM = (
     r"综合[征症]|淋巴瘤|肉芽肿|病(?![情人房区历程案床重])|试验|实验|现象|效应|反应|体征|骨折|畸形|囊肿|[杆球细真]菌"
@@ -78,7 +79,9 @@ _ITEM_AFTER = regex.compile(r"(?:([、/／])|[，,]\s?)(\p{Han}{2,4})(?!\p{Han})
 
 @cache
 def _terms() -> Terms:
-    return Terms((*words("medical"), *words("brands")))
+    """Return the terms, and what remains of a preparation without its form: 普适泰片, 磷酸奥司他韦胶囊."""
+    stems = (stem[1] for term in words("medical") if (stem := _STEM.fullmatch(term)))
+    return Terms((*words("medical"), *words("brands"), *stems))
 
 
 def is_medical(text: str, start: int, end: int) -> bool:
@@ -90,9 +93,9 @@ def is_medical(text: str, start: int, end: int) -> bool:
         return True
     if _OPEN.search(before) and _CLOSE.match(text, end):
         return True
-    if len(name) == 3 and (
-        (name[2] in _ADJECTIVES and name[1] != name[2]) or (name[2] == "征" and _SOUNDS.issuperset(name[:2]))
-    ):
+    if name[-1] in _ADJECTIVES and name[-2] != name[-1]:
+        return True
+    if len(name) == 3 and name[2] == "征" and _SOUNDS.issuperset(name[:2]):
         return True
     if any(
         run.start() <= start and end <= run.end() and _AFTER_TRANSLITERATED.match(text, run.end())

@@ -100,7 +100,8 @@ class PersonName(Recogniser):
         start = label.end()
         while end := self._name_at(text, start, sure=sure, hard=hard):
             whole = label.start() if label.end() - label.start() == 1 else start  # 吃了妈富隆
-            if not sure and is_medical(text, whole, end):
+            # A word across the end of the label: 医师傅
+            if not sure and (self._inside_word(text, start, end - start) or is_medical(text, whole, end)):
                 return
             yield start, end, 0.9 if sure or label.group().startswith(_PATIENT_LABELS) else 0.7
             more = _CONJUNCTION.match(text, end)
@@ -199,19 +200,10 @@ class PersonName(Recogniser):
             return False
         if len(name) == 1 and name in PREPOSITIONS:
             return before.endswith(_BEFORE_PREPOSITION_SURNAME)
-        if name[0] in RARE and len(name) < 3 and before and not _BEFORE_RARE_SURNAME.search(before):
+        apart = not before or _BEFORE_RARE_SURNAME.search(before) is not None
+        if name[0] in RARE and len(name) < 3 and not apart:
             return False
-        return len(name) == 1 or self._full_and_titled(name, apart=not before or not _is_han(before[-1]))
-
-    def _full_and_titled(self, name: str, *, apart: bool) -> bool:
-        given = name[1:]
-        if name[:2] in NO_BEGINNING or name[0] in PREPOSITIONS or name in words("no-names"):
-            return False
-        if name in words("ordinary") or (name in self.words and (not apart or name[0] in RARE)):
-            return False
-        if not GIVEN.issuperset(given):
-            return False
-        return not (name[0] in RARE and (given in self.words or (len(given) == 1 and given in SURNAMES)))
+        return len(name) == 1 or self._plausible(name, 1, sure=False, closed=apart)
 
     def _inside_word(self, text: str, start: int, length: int) -> bool:
         """Return True if a dictionary word that begins before `start` overlaps the name."""
