@@ -92,10 +92,38 @@ def test_a_name_without_a_personal_context_counts_only_beside_another_identifier
         "化疗3程顺利",
         # sites in titles
         "艾叶泡脚的好处-丁香园",
+        # what is only probable: misspellings, herbs and words in running text
+        "可以吃一点儿薄公英根泡水的",
+        "咳嗽是单声咳还是连声咳",
+        "配合泡茶饮：双花,麦冬,胖大海",
+        "请问查糖化、尿糖需空腹吗",
+        "以上6项中具备3项可诊断",
     ],
 )
 def test_words_without_a_personal_context_stay(text):
     assert named(text) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # a noun and an adjective, a tube
+        "无皮肤红肿、皮温高",
+        "血压都是平高的话",
+        "胆总管切开取石+t管引流",
+        # preparations without their form or salt
+        "采取治疗方案（如索米痛、普适泰、散利痛等）",
+        "磷酸奥司他韦一天两回",
+    ],
+)
+def test_medical_words_stay_also_beside_an_identifier(text):
+    assert named(f"{text}，住院号20210034567") == set()
+
+
+def test_a_surname_before_a_title_says_nothing_about_other_words():
+    text = "今日复查血钾，邬晓斌，三点采血"
+    assert named(f"谢谢王医生。{text}") == {"王"}
+    assert named(f"谢谢王医生。{text}，电话13812345678") == {"王", "邬晓斌"}
 
 
 @pytest.mark.parametrize("label", ["商品名称：", "【药品名称】", "化学名 ", "（通用名：“"])

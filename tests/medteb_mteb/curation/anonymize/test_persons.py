@@ -23,6 +23,7 @@ LABELLED = [
     ("患者王秀兰、李建国、陈志强，均已出院", ["王秀兰", "李建国", "陈志强"]),
     ("请张伟民医生会诊", ["张伟民"]),
     ("找刘主任看过", ["刘"]),
+    ("找王国庆医生看过", ["王国庆"]),
     ("Name: Michael Johnson, male", ["Michael Johnson"]),
     ('{"patient_name": "Michael Johnson", "age": 58}', ["Michael Johnson"]),
 ]
@@ -53,6 +54,8 @@ def test_text_around_a_name_does_not_move_or_hide_it(text):
         "姓名：不详",
         "高血压医生怎么看",
         "主任医师查房",
+        "江苏医生建议手术",
+        "找经验丰富的中医师傅进行治疗",
         "name: aspirin",
         "姓名：",
         "患者",
