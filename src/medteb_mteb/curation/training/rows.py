@@ -32,7 +32,7 @@ class HeldOut:
     Attributes:
         texts: The queries; for a data set of sentence pairs, both sentences.
         names: Origin of each text, for messages: the source and an id or a row.
-        threshold: Minimum Jaccard similarity of near-duplicates, see `curation.texts.split`.
+        threshold: Minimum Jaccard similarity of near-duplicates, see `near_duplicates`.
     """
 
     texts: tuple[str, ...] = ()

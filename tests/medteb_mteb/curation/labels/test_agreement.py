@@ -297,18 +297,3 @@ def test_an_undefined_coefficient_is_null_in_the_json():
     estimates = agreement(given).to_json()["labels"]
     assert estimates["fleiss_kappa"] == estimates["krippendorff_alpha"] == [None, None, None]
     assert estimates["gwet_ac1"][0] == 1.0
-
-
-def test_the_json_names_every_part():
-    grades = {("q1", "d1"): "SS", ("q1", "d2"): "DD", ("q2", "d1"): "AB", ("q2", "d2"): "DC"}
-    content = agreement(
-        Judgement(query, document, judge, grade)
-        for (query, document), given in grades.items()
-        for judge, grade in zip("ab", given, strict=True)
-    ).to_json()
-    assert (content["judges"], content["pairs"]) == (["a", "b"], 4)
-    assert content["positive_rate"] == {"a": 0.5, "b": 0.25}
-    names = ["agreement", "fleiss_kappa", "krippendorff_alpha", "gwet_ac1"]
-    assert list(content["labels"]) == list(content["grades"]) == names
-    assert (content["labels"]["agreement"][0], content["grades"]["agreement"][0]) == (0.75, 0.5)
-    assert all(low <= value <= high for value, low, high in content["labels"].values())

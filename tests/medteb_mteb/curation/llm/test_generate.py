@@ -14,12 +14,10 @@ from filelock import FileLock
 from llm_server import llm_at, running, serving
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm.client import Prompt
 from medteb_mteb.curation.llm.generate import Job
 from medteb_mteb.curation.llm.generate import ask as ask_all
 from medteb_mteb.curation.llm.journal import Journal, journal_path
-from medteb_mteb.curation.llm.settings import PrivateSettings
 
 
 @pytest.fixture
@@ -288,10 +286,3 @@ def test_a_kill_at_any_moment_loses_no_paid_answer(
     assert generation.bought == 0
     twice = sum(server.sold.values()) - 60
     assert twice <= (0 if idempotent else len(ended) * llm.concurrency)
-
-
-def test_texts_that_were_not_anonymised_are_refused():
-    settings = PrivateSettings(out="out")
-    settings.refuse_private(queries=[Text("1", "a", anonymised="v1")])
-    with pytest.raises(MarError, match="1 of 2 queries"):
-        settings.refuse_private(queries=[Text("1", "a", anonymised="v1"), Text("2", "b")])

@@ -9,7 +9,7 @@ import pytest
 from medteb_mteb.curation.llm.client import Prompt
 from medteb_mteb.curation.llm.tolerant import Rejected
 from medteb_mteb.curation.synthetic.checks import PAIR_KEYS, Example, read_example, strings_of, tidied
-from medteb_mteb.curation.synthetic.forms import FORMS, draw_forms, form_problem
+from medteb_mteb.curation.synthetic.forms import draw_forms, form_problem
 
 PROMPT = Prompt("1", "系统", "问题", {"type": "object"}, 5)
 EXAMPLE = dict(zip(PAIR_KEYS, ("痛风能喝酒吗", "不宜饮酒。", "外用药膏。"), strict=True))
@@ -141,16 +141,6 @@ def test_a_text_either_asks_or_is_keywords(text, language, asks):
 )
 def test_keywords_are_no_sentence(text, language, reason):
     assert form_problem(text, "keywords", language) == reason
-
-
-def test_texts_as_the_prompts_ask_for_pass():
-    """Bounds are wider than what the prompts ask for."""
-    lengths = {"question": (8, 30), "keywords": (4, 15), "case": (30, 80)}
-    for name, (least, most) in lengths.items():
-        low, high = FORMS[name].bounds["zh"]
-        assert low < least
-        assert most < high
-        assert f"{least}到{most}个字" in FORMS[name].described["zh"]
 
 
 def test_forms_are_drawn_by_weight_and_a_smaller_draw_begins_a_larger_one():
