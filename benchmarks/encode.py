@@ -198,9 +198,9 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Encode a corpus on disk as `mar encode` does."""
     from mar_st.encode.corpus import scan_corpus
+    from mar_st.encode.encoding import EncodeJob, Worker
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.settings import SHARD_ROWS, EncodeSettings
-    from mar_st.encode.worker import EncodeJob, Worker
 
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     path, out = folder / "corpus.jsonl", folder / "vectors"

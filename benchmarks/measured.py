@@ -161,7 +161,7 @@ def _load(
 ) -> None:
     import torch
 
-    from mar_st.kernels.processor import trim
+    from mar_st.kernels.build import trim
 
     torch.set_num_threads(1)  # the threads of a forked process are gone, and OpenMP would wait for them
 

@@ -132,7 +132,7 @@ def write_onnx_int8(onnx: Path, out: Path) -> None:
 
 def write_openvino(onnx: Path, out: Path) -> None:
     """Write the graph for OpenVINO as `openvino/openvino_model.xml`, in float32."""
-    from mar_st.online.runtimes import optional
+    from mar_st.online.encoders import optional
 
     openvino = optional("openvino", "export")
     shutil.copytree(onnx, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("onnx"))

@@ -12,7 +12,7 @@ from mar_st.mining.rules import MineSettings
 from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
-from mar_st.spaces.settings import AlignSettings
+from mar_st.spaces import AlignSettings
 
 app = application(
     "mar", "Train, encode, index and serve asymmetric models for medical text retrieval.", version=True

@@ -12,7 +12,7 @@ from mar_st.options import Argument, Settings, say
 
 if TYPE_CHECKING:
     from mar_st.mining.rules import MineSettings
-    from mar_st.spaces.settings import AlignSettings
+    from mar_st.spaces import AlignSettings
 
 
 def align(settings: AlignSettings) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def trim(settings: TrimSettings) -> Any:
     Vectors of texts that need no other tokens do not change.
     """
     from mar_st.data.sequences import Texts  # lazy: pyarrow
-    from mar_st.vocabulary.texts import file_texts  # lazy: torch
+    from mar_st.vocabulary.trim import file_texts  # lazy: torch
     from mar_st.vocabulary.trim import trim as run  # lazy: torch
 
     return run(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.data.sequences import ROWS_PER_READ, Texts, Triples
+from mar_st.data.sequences import ROWS_PER_READ, Texts, Triple, Triples
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from datasets import Dataset
 
-    from mar_st.data.sequences import Triple
 
 Positives: TypeAlias = Literal["one", "all"]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mar_st.data.rows import read_rows
+from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
 from mar_st.text.texts import join_document
 from mar_st.text.values import as_id, as_text, is_document
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from mar_st.data.rows import Row
 
 
 def read_texts(source: str | Path, *, table: str = "") -> dict[str, str | None]:

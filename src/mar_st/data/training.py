@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from mar_st.data.rows import HUB, hub_dataset, locate, read_rows
+from mar_st.data.rows import HUB, Row, hub_dataset, locate, read_rows
 from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, Triples, batches
 from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
@@ -46,9 +46,7 @@ from mar_st.text.values import as_id, as_number, as_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mar_st.data.rows import Row
-    from mar_st.recipes.inputs import VocabularyCut
-    from mar_st.recipes.schema import Data
+    from mar_st.recipes.schema import Data, VocabularyCut
 
 #: Columns of each part of a triple, in order of preference.
 QUERY = ("query", "anchor")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tqdm import tqdm
 
-from mar_st.data.rows import read_rows
+from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
 from mar_st.files import printable
 from mar_st.text.values import TsvCell, as_id
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mar_st.data.rows import Row
 
 Scalar: TypeAlias = str | int | float | bool
 

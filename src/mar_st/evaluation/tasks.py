@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from mar_st.data.rows import locate, read_rows
+from mar_st.data.rows import Row, locate, read_rows
 from mar_st.data.texts import texts_by_id
 from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
-from mar_st.evaluation.statistics import Scores
+from mar_st.evaluation.statistics import Kind, Scores
 from mar_st.files import parse_yaml
 from mar_st.options import Settings
 from mar_st.text.values import as_id, as_number, as_text
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.data.rows import Row
-    from mar_st.evaluation.statistics import Kind
 
 TaskType = Literal["retrieval", "rerank", "sts"]
 Role = Literal["query", "document"]

@@ -1,4 +1,9 @@
-"""Write an exported query encoder: its variants, the cost and loss of each, and the chosen one."""
+"""Write an exported query encoder: its variants, the cost and loss of each, and the chosen one.
+
+Variants are graphs for OpenVINO (float32, int8 weights) and ONNX Runtime (float32, int8), and the int8 form
+that `mar_st.kernels` computes. A lookup encoder becomes a saved model whose table is int8, with a scale per
+feature.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,25 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.lookup import write_lookup
+from mar_st.export.graph import PackedEncoder, check_tokens, parts_of, write_front
 from mar_st.export.measure import measure
 from mar_st.export.native import native_writer
-from mar_st.export.runtimes import onnx_writer, openvino_writer
-from mar_st.export.source import check_tokens, write_front
-from mar_st.files import finished_folder
+from mar_st.files import finished_folder, write_text
 from mar_st.lookup.module import LookupEncoder
+from mar_st.model.digest import SPACE_FILE
 from mar_st.model.names import model_source
-from mar_st.online.encoders import ExportedEncoder
+from mar_st.modules.layout import saved_chain
+from mar_st.online.encoders import ExportedEncoder, optional
 from mar_st.online.front import TextPacker
 from mar_st.online.listing import EMBEDDINGS, LISTING_FILE, ExportVariant, Listing, entry_of
+from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
@@ -33,14 +42,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.export import ExportSettings
-
-#: Writers of an encoder's variants. A writer is made of the graph, example inputs, the listing and the
-#: folder; called with a precision, it writes and describes a variant.
-WRITERS: dict[str, Callable[..., Any]] = {
-    "native": native_writer,
-    "openvino": openvino_writer,
-    "onnx": onnx_writer,
-}
 
 #: Maximum queries whose vectors are compared with the original's.
 MAX_COMPARED = 512
@@ -153,3 +154,126 @@ def _chosen(variants: dict[str, ExportVariant]) -> str:
     if good:
         return min(good, key=lambda one: one.milliseconds).name
     return max(variants.values(), key=lambda one: float(one.report.get("cosine_mean", 0.0))).name
+
+
+def write_lookup(encoder: TorchEncoder, part: Path, texts: list[str], original: np.ndarray) -> dict[str, Any]:
+    """Write a lookup encoder with its table in int8, and measure it with numpy.
+
+    Args:
+        encoder: The encoder; it starts with a `LookupEncoder`.
+        part: An empty folder.
+        texts: Queries to measure on.
+        original: Their vectors.
+
+    Returns:
+        The measurements, see `measure`, with `dim` and `bytes`.
+
+    Raises:
+        MarError: Another module than a Normalize follows, or a value is not finite.
+    """
+    first: Any
+    first, *rest = encoder.modules
+    if not all(isinstance(module, Normalize) for module in rest):
+        raise MarError(
+            f"{[type(module).__name__ for module in rest]} after a LookupEncoder are not exported."
+        )
+    table = first.embedding.weight.detach()
+    scales = (table.abs().amax(dim=1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
+    tensors = {
+        "embedding.weight": (table / scales[:, None]).round().to(torch.int8),
+        "scales": scales,
+        "weight": first.weight.detach(),
+        "bias": first.bias.detach(),
+    }
+    if not all(tensor.isfinite().all() for tensor in (table, *tensors.values())):
+        raise MarError("The encoder holds values that are not finite.")
+    SentenceTransformer(
+        modules=encoder.modules,
+        prompts={name: text or "" for name, text in encoder.prompts.items()},
+        similarity_fn_name=encoder.model.similarity_fn_name,
+        device="cpu",
+    ).save_pretrained(str(part), create_model_card=False)
+    save_file(tensors, saved_chain(part, "query")[0].path / "model.safetensors")
+    if encoder.space is not None:
+        write_text(part / SPACE_FILE, f"{encoder.space}\n")
+    written = NumpyLookupEncoder.open(part)
+    assert written is not None  # noqa: S101 -- it was written above
+    size = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
+    return {"dim": encoder.dim, **measure(written, texts, original), "bytes": size}
+
+
+def openvino_writer(
+    graph: PackedEncoder, example: dict[str, np.ndarray], listing: Listing, folder: Path
+) -> Callable[[str], ExportVariant]:
+    """Convert an encoder for OpenVINO; return the function that writes it in a precision."""
+    del listing
+    ov = optional("openvino", "export")
+    tensors = {name: torch.from_numpy(array) for name, array in example.items()}
+    model = ov.convert_model(graph, example_input=tensors)
+    for port in model.inputs:  # a traced input may get a second name from inside
+        (name,) = port.get_names() & set(example)
+        port.get_tensor().set_names({name})
+
+    def write(precision: str) -> ExportVariant:
+        written = model
+        if precision == "int8":
+            nncf = optional("nncf", "export")
+            # Not nncf.set_log_level(): it also changes the handlers that others gave to its logger.
+            logging.getLogger("nncf").setLevel(logging.ERROR)
+            written = nncf.compress_weights(model.clone(), mode=nncf.CompressWeightsMode.INT8_SYM)
+        files = [f"openvino-{precision}.xml", f"openvino-{precision}.bin"]
+        ov.save_model(written, str(folder / files[0]), compress_to_fp16=False)
+        return ExportVariant("openvino", precision, files[0], files)
+
+    return write
+
+
+def onnx_writer(
+    graph: PackedEncoder, example: dict[str, np.ndarray], listing: Listing, folder: Path
+) -> Callable[[str], ExportVariant]:
+    """Convert an encoder to ONNX; return the function that writes it in a precision."""
+    del listing
+    optional("onnxscript", "export")
+    base = folder / "onnx-fp32.onnx"
+    tokens, texts = torch.export.Dim("tokens", min=2, max=8192), torch.export.Dim("texts", max=8192)
+    shapes: dict[str, Any] = {name: {0: tokens} for name in ("embeddings", "positions", "segments")}
+    shapes["pool"] = {0: texts} if graph.single else {0: texts, 1: tokens}
+    torch.onnx.export(
+        graph,
+        tuple(torch.from_numpy(array) for array in example.values()),
+        str(base),
+        input_names=list(example),
+        output_names=["vectors"],
+        dynamic_shapes=shapes,
+        dynamo=True,
+        external_data=True,
+        optimize=True,
+        verbose=False,
+    )
+
+    def write(precision: str) -> ExportVariant:
+        target = folder / f"onnx-{precision}.onnx"
+        if precision == "int8":
+            quantization = optional("onnxruntime.quantization", "export")
+            quantization.quantize_dynamic(
+                base,
+                target,
+                op_types_to_quantize=["MatMul", "Gemm"],
+                per_channel=True,
+                weight_type=quantization.QuantType.QInt8,
+                use_external_data_format=True,
+                extra_options={"MatMulConstBOnly": True},
+            )
+        files = [name for name in (target.name, f"{target.name}.data") if (folder / name).is_file()]
+        return ExportVariant("onnx", precision, target.name, files)
+
+    return write
+
+
+#: Writers of an encoder's variants. A writer is made of the graph, example inputs, the listing and the
+#: folder; called with a precision, it writes and describes a variant.
+WRITERS: dict[str, Callable[..., Any]] = {
+    "native": native_writer,
+    "openvino": openvino_writer,
+    "onnx": onnx_writer,
+}

@@ -11,17 +11,14 @@ from numpy.lib.format import open_memmap
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.export.graph import position_offset
-from mar_st.online.description import ACTIVATIONS, STEPS
-from mar_st.online.listing import ExportVariant
-from mar_st.online.native import kernels
+from mar_st.export.graph import PackedEncoder, position_offset
+from mar_st.online.listing import ExportVariant, Listing
+from mar_st.online.native import ACTIVATIONS, STEPS, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mar_st.export.graph import PackedEncoder
-    from mar_st.online.listing import Listing
 
 #: As in `linear.hpp`: inputs that share a scale, outputs of a block, and the multiple to which inputs are
 #: padded.

@@ -9,7 +9,7 @@ import numpy as np
 
 from mar_st.encode.vectors import unit
 from mar_st.errors import MarError
-from mar_st.index.filters import parse_filter
+from mar_st.index.filters import Filter, parse_filter
 from mar_st.online.protocol import encoder_origin
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from mar_st.encode.corpus import Entry, FieldType
     from mar_st.encode.folder import VectorFolder
-    from mar_st.index.filters import Filter
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.encode.corpus import Entry, FieldTypes, type_of
+from mar_st.encode.corpus import Entry, FieldType, FieldTypes, Scalar, type_of
 from mar_st.errors import MarError
 from mar_st.files import one_line
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.encode.corpus import FieldType, Scalar
     from mar_st.encode.folder import VectorFolder
     from mar_st.index.filters import FieldCondition, Filter
 

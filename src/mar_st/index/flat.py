@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mar_st.files import load_package
+from mar_st.kernels.build import processors
 from mar_st.kernels.exact import exact_search, takes
-from mar_st.kernels.processor import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,21 +21,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.encode.corpus import Entry, FieldTypes, type_of
+from mar_st.encode.corpus import Entry, FieldType, FieldTypes, type_of
 from mar_st.errors import MarError
 from mar_st.files import load_package, one_line
 from mar_st.index.base import MILVUS_PREFIX, Index, Key, ScoredKeys
 from mar_st.index.build import compared, encoded_corpus
 from mar_st.index.documents import documents_of
-from mar_st.index.filters import BOUND_SIGNS
+from mar_st.index.filters import BOUND_SIGNS, Filter
 from mar_st.index.vectors import cells, code_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mar_st.encode.corpus import FieldType
     from mar_st.encode.folder import VectorFolder
-    from mar_st.index.filters import Filter
 
 #: Environment variable with the credentials for a server: `USER:PASSWORD`, or an API key.
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # noqa: S105 -- its name

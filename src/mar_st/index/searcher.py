@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.index.base import Index, checked_k
+from mar_st.index.base import Index, Key, Where, checked_k
 from mar_st.index.filters import parse_filter
 from mar_st.index.snippets import snippet
-from mar_st.model.reranker import Reranker
+from mar_st.model.reranker import Reranker, RerankerSource
 from mar_st.online.batcher import check_deadline
 from mar_st.online.encoders import load_query_encoder
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.encode.corpus import Entry, Scalar
-    from mar_st.index.base import Key, Where
-    from mar_st.model.reranker import RerankerSource
     from mar_st.online.protocol import QueryEncoder
 
 #: Minimum number of documents that each leg of a hybrid search passes to the fusion.

@@ -17,7 +17,7 @@ from mar_st.files import locked
 from mar_st.index.base import Index
 from mar_st.index.folder import FolderIndex, publish, read_manifest
 from mar_st.index.vectors import LADDERS
-from mar_st.online.protocol import encoder_name, encoder_origin
+from mar_st.online.protocol import QueryEncoder, encoder_name, encoder_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from mar_st.data.trec import Qrels
     from mar_st.encode.vectors import Vectors
-    from mar_st.online.protocol import QueryEncoder
 
 #: Recall@10 relative to exact search that search settings should reach.
 RECALL = 0.95

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mar_st.kernels.build import CompileError, close_with, library
-from mar_st.kernels.processor import processor
+from mar_st.kernels.build import CompileError, close_with, library, processor
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.kernels.processor import processor
+from mar_st.kernels.build import processor
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

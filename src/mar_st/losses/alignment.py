@@ -8,8 +8,7 @@ import torch
 from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
 
-from mar_st.losses.columns import embed_columns
-from mar_st.losses.passes import Cached, PassesMixin
+from mar_st.losses.columns import Cached, PassesMixin, embed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

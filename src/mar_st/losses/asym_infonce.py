@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
 
-from mar_st.losses.columns import embed_columns
-from mar_st.losses.passes import Cached, PassesMixin
+from mar_st.losses.columns import Cached, PassesMixin, embed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.data.sequences import Texts, Triples, numbered
+from mar_st.data.sequences import Texts, Triple, Triples, numbered
 from mar_st.data.texts import read_texts
 from mar_st.data.training import data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, finished_record, write_json, write_text
-from mar_st.mining.retrievers import BM25, CrossScorer, Dense
-from mar_st.mining.rules import REASONS, Filters, MinedQuery, Picked, Picker, Rules
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense, Retriever, Scorer
+from mar_st.mining.rules import REASONS, Filters, MinedQuery, MineSettings, Picked, Picker, Rules
 from mar_st.options import validated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mar_st.data.sequences import Triple
-    from mar_st.mining.retrievers import Retriever, Scorer
-    from mar_st.mining.rules import MineSettings
 
 #: Queries that are searched at once.
 BLOCK_QUERIES = 512

@@ -12,7 +12,7 @@ import torch
 
 from mar_st.errors import MarError
 from mar_st.model.mar import open_model
-from mar_st.model.reranker import Reranker
+from mar_st.model.reranker import Reranker, RerankerSource
 from mar_st.text.words import K1, TOKENIZERS, B, BM25Index
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.model.reranker import RerankerSource
     from mar_st.recipes.schema import Side
     from mar_st.teachers.model import ModelTeacher
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.model.hidden_states import InputEmbeddings, layer_input, norm_before, passes, without_norm
+from mar_st.model.layers import InputEmbeddings, layer_input, norm_before, passes, without_norm
 from mar_st.modules.bigrams import Bigrams, BigramTransformer, pair_keys, pair_rows
 from mar_st.recipes.rules import CONTEXT_TEXTS
 

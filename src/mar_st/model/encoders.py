@@ -24,13 +24,12 @@ from mar_st.model.loading import check_files, check_weights, loading_of
 from mar_st.model.names import model_folder
 from mar_st.model.native_gte import fetch, native
 from mar_st.model.tokenizers import append_eos, check_tokenizer
-from mar_st.modules.layout import saved_modules
+from mar_st.modules.layout import SavedModules, saved_modules
 
 if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module
     from transformers import PreTrainedModel
 
-    from mar_st.modules.layout import SavedModules
 
 Role: TypeAlias = Literal["query", "document"]
 PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]

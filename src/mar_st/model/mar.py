@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
-from mar_st.model.encoders import load_encoder
+from mar_st.model.encoders import EncoderSource, load_encoder
 from mar_st.model.loading import (
     OWN_MODULES,
     RouterLoader,
@@ -23,21 +23,18 @@ from mar_st.model.loading import (
     use_native_dtype,
 )
 from mar_st.model.names import model_source
-from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
+from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, Task, source_prompts
 from mar_st.model.tokenizers import check_tokenizer
 from mar_st.modules.arrangement import arrange, is_truncation, route, truncation, width
 from mar_st.modules.bigrams import HUB_OPTIONS
 from mar_st.modules.layout import read_router, routers, write_router
-from mar_st.text.texts import join_document
+from mar_st.text.texts import Document, join_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.model.encoders import EncoderSource
-    from mar_st.model.prompts import Task
-    from mar_st.text.texts import Document
 
 Routes: TypeAlias = Literal["both", "query", "document"]
 

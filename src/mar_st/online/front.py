@@ -10,14 +10,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from mar_st.files import load_array, one_line
-from mar_st.online.listing import BIGRAM_FILES, EMBEDDINGS, TOKENIZER
+from mar_st.online.listing import BIGRAM_FILES, EMBEDDINGS, TOKENIZER, Listing
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from mar_st.online.listing import Listing
 
 #: Tokens that go through the graph together: enough to read the weights for many rows at once. With more, the
 #: cost of attention, which is quadratic in them, would count.

@@ -10,14 +10,13 @@ from safetensors import SafetensorError, safe_open
 from mar_st.files import read_record
 from mar_st.lookup.features import DICTIONARY, Features, saved_features
 from mar_st.model.digest import model_digest, space_of
-from mar_st.modules.layout import query_routes, saved_chain
+from mar_st.modules.layout import SavedModule, query_routes, saved_chain
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.modules.layout import SavedModule
 
 #: Type of the lookup encoder in saved models, and suffix of the type of the module after it.
 _LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"

@@ -40,12 +40,10 @@ from mar_st.planning.costs import (
 )
 from mar_st.planning.launch import Launch
 from mar_st.recipes.rules import joins, reads_documents, stage_entries, trained_sides, used_sides
-from mar_st.recipes.schema import AlignStage, ContrastiveStage, RetroMAEStage
+from mar_st.recipes.schema import AlignStage, ContrastiveStage, Data, Recipe, RetroMAEStage, Side, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from mar_st.recipes.schema import Data, Recipe, Side, Stage
 
 
 #: Devices: vendors' dense peaks in TFLOP/s (bf16, fp32), and memory in GiB.

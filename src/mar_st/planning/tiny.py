@@ -7,15 +7,12 @@ same forms, and dimensions, batches and lengths shrink with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mar_st.errors import MarError
 from mar_st.options import validated
 from mar_st.planning.backbones import Shape, recipe_shapes
-from mar_st.recipes.schema import Recipe
-
-if TYPE_CHECKING:
-    from mar_st.recipes.schema import Backbone, Data, Side, Stage
+from mar_st.recipes.schema import Backbone, Data, Recipe, Side, Stage
 
 #: Difference between two neighbouring widths or dimensions.
 WIDTH_STEP = 16

@@ -10,7 +10,8 @@ from typing import Any
 from mar_st.errors import MarError
 from mar_st.files import YamlError, parse_yaml
 from mar_st.options import read_yaml, validated
-from mar_st.recipes.schema import STAGE_RANKS, Recipe
+from mar_st.recipes.schema import Recipe
+from mar_st.recipes.stage_schema import STAGE_RANKS
 
 RECIPES = Path(__file__).parent
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
+from mar_st.recipes.schema import AlignStage, Backbone, Data, JointStage, Recipe, RetroMAEStage, Side, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mar_st.recipes.schema import Backbone, Data, Recipe, Side, Stage
 
 #: Maximum texts over which hidden states are averaged, see `Backbone.context_means`.
 CONTEXT_TEXTS = 32_768

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from mar_st.recipes.inputs import Dims, Seed, Side, Strict
+from mar_st.options import Settings
+
+Side: TypeAlias = Literal["query", "document"]
+Precision: TypeAlias = Literal["fp32", "bf16"]
+
+#: Seeds that all libraries take (numpy: 32 bits).
+Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 #: A later kind builds on what the earlier ones trained; kinds of one rank may follow each other in any order.
 STAGE_RANKS = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
 
 #: Goes before the name of a cross-encoder in `teacher`.
 CROSS_ENCODER_PREFIX = "cross-encoder:"
+
+
+class Strict(Settings):
+    """Immutable settings that forbid unknown keys and infinite numbers."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
+    if any(dim < 1 for dim in dims) or len(set(dims)) < len(dims):
+        raise ValueError(f"dims are different numbers above 0; got {list(dims)}")
+    return dims
+
+
+#: Matryoshka dimensions.
+Dims: TypeAlias = Annotated[tuple[int, ...], AfterValidator(_different)]
 
 
 class _Stage(Strict):

@@ -19,6 +19,8 @@ from mar_st.errors import MarError
 from mar_st.files import one_line, read_record
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.encoders import (
+    EncoderSource,
+    Role,
     check_source,
     linear_projection,
     load_encoder,
@@ -35,7 +37,7 @@ from mar_st.modules.bigrams import BigramTransformer
 from mar_st.modules.layout import saved_modules
 from mar_st.planning.backbones import count, shape_of
 from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
-from mar_st.recipes.schema import DistillStage, JointStage
+from mar_st.recipes.schema import Backbone, DistillStage, JointStage, Precision, Recipe, Side, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module
 
     from mar_st.data.training import Source
-    from mar_st.model.encoders import EncoderSource, Role
-    from mar_st.recipes.schema import Backbone, Precision, Recipe, Side, Stage
 
 #: Added to the seed of a recipe to draw random weights, so that no two parts share their random numbers.
 _SEED_OFFSETS = {("encoder", "query"): 0, ("encoder", "document"): 1,

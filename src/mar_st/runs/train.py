@@ -19,35 +19,36 @@ from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples
 from mar_st.data.training import Source, data_digest, read_source
 from mar_st.errors import MarError
-from mar_st.files import (
-    load_package,
-    locked,
-    one_line,
-    read_record,
-    replace_folder,
-    write_json,
-)
+from mar_st.files import load_package, locked, one_line, read_record, replace_folder, write_json
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules
 from mar_st.model.loading import is_native, store_as
-from mar_st.model.mlm_head import source_head
 from mar_st.model.prompts import with_source_prompts
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.planning.launch import Launch
 from mar_st.planning.plan import short_of_memory
 from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides
-from mar_st.recipes.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.recipes.schema import (
+    AlignStage,
+    ContrastiveStage,
+    Data,
+    DistillStage,
+    JointStage,
+    Recipe,
+    RetroMAEStage,
+    Stage,
+)
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.models import Sides, check_models
 from mar_st.stages.align import train_align
 from mar_st.stages.columns import encoder_teacher
 from mar_st.stages.contrastive import train_contrastive, train_distill, train_joint
-from mar_st.stages.retromae import train_retromae
+from mar_st.stages.retromae import source_head, train_retromae
 from mar_st.stages.trainer import StageSettings
 from mar_st.teachers.store import store_root
-from mar_st.vocabulary.texts import cut_backbones
+from mar_st.vocabulary.trim import cut_backbones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from accelerate import PartialState  # type: ignore[import-untyped]
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.recipes.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
 

@@ -20,17 +20,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from mar_st.errors import MarError
-from mar_st.serve.engine import Generations
-from mar_st.serve.guard import RELOAD, ApiError, Guard, as_json, bad, explain
+from mar_st.serve import ServeSettings
+from mar_st.serve.engine import Engine, Generations
+from mar_st.serve.guard import RELOAD, ApiError, Guard, Keys, as_json, bad, explain
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.schemas import MAX_HITS, MAX_TEXTS, EmbeddingsRequest, RerankRequest, SearchRequest
-from mar_st.serve.settings import Keys, ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mar_st.index.searcher import Searcher
-    from mar_st.serve.engine import Engine
 
 #: Logger of query texts; used only with `log_queries`.
 QUERY_LOG = logging.getLogger("mar_st.serve.queries")

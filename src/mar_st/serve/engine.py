@@ -12,19 +12,17 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.index.filters import parse_filter
-from mar_st.index.searcher import Searcher
+from mar_st.index.searcher import Hit, Searcher
 from mar_st.online.batcher import Batcher, MicroBatcher
-from mar_st.online.protocol import encoder_name
-from mar_st.serve.guard import bad
+from mar_st.online.protocol import QueryEncoder, encoder_name
+from mar_st.serve.guard import Keys, bad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.index.searcher import Hit
-    from mar_st.online.protocol import QueryEncoder
+    from mar_st.serve import ServeSettings
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.schemas import RerankRequest, SearchRequest
-    from mar_st.serve.settings import Keys, ServeSettings
 
 _LOG = logging.getLogger(__name__)
 

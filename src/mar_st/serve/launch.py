@@ -17,13 +17,14 @@ from mar_st.errors import MarError
 from mar_st.files import printable, sha256
 from mar_st.model.names import installed_folder, model_folder
 from mar_st.serve.app import create_app
-from mar_st.serve.settings import Keys, allowed_hosts
+from mar_st.serve.guard import Keys, allowed_hosts
 
 if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from mar_st.serve.settings import ServeSettings
+    from mar_st.serve import ServeSettings
+
 
 #: The model whose package contains the sample: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`, `vectors/`.
 SAMPLE_MODEL = "mar-zh"

@@ -38,8 +38,8 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.modules.arrangement import route
 from mar_st.modules.layout import loading_call
-from mar_st.recipes.schema import AlignStage, Data
-from mar_st.spaces import measure
+from mar_st.recipes.schema import AlignStage, Data, Side
+from mar_st.spaces import AlignSettings, measure
 from mar_st.spaces.encoders import (
     FULL_RUNG,
     LOOKUP_RUNG,
@@ -59,16 +59,13 @@ from mar_st.spaces.space import Space, open_teacher
 from mar_st.stages.align import align_to
 from mar_st.stages.trainer import METRICS_FILE, StageSettings
 from mar_st.teachers.endpoint import EndpointTeacher
-from mar_st.teachers.folder import FolderTeacher, text_keys
 from mar_st.teachers.model import ModelTeacher
-from mar_st.teachers.store import store_root
+from mar_st.teachers.store import FolderTeacher, store_root, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.recipes.schema import Side
-    from mar_st.spaces.settings import AlignSettings
 
 MANIFEST, REPORT_FILE = "space.json", "ladder.json"
 

@@ -10,7 +10,7 @@ import torch
 
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores, bootstrap
-from mar_st.evaluation.tasks import Task, load_task, score_vectors
+from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.export.measure import BATCH_TEXTS
 from mar_st.model.describe import count_parameters
 from mar_st.modules.layout import saved_chain
@@ -18,7 +18,6 @@ from mar_st.modules.layout import saved_chain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.evaluation.tasks import TaskData
     from mar_st.model.mar import MAR
     from mar_st.spaces.space import Space
 

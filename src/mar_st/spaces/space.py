@@ -14,9 +14,8 @@ from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.mar import open_model
 from mar_st.teachers.endpoint import ENDPOINT_PREFIX, EndpointTeacher
-from mar_st.teachers.folder import FolderTeacher, is_vector_folder
 from mar_st.teachers.model import ModelTeacher
-from mar_st.teachers.store import TeacherStore
+from mar_st.teachers.store import FolderTeacher, TeacherStore, is_vector_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

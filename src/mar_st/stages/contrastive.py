@@ -15,8 +15,7 @@ from mar_st.model.adapters import add_lora, merge_lora
 from mar_st.modules.arrangement import is_truncation
 from mar_st.recipes.rules import reads_documents
 from mar_st.stages.columns import column_prompts, kl_scope, stage_columns, taught
-from mar_st.stages.encoders import mixed_with_start
-from mar_st.stages.fit import fit
+from mar_st.stages.fit import fit, mixed_with_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 from pydantic import Field, field_validator, model_validator
 
-from mar_st.data.training import data_digest, read_source
-from mar_st.evaluation.tasks import NAME_PATTERN, Task
+from mar_st.data.training import Source, data_digest, read_source
+from mar_st.evaluation.tasks import NAME_PATTERN, Task, TaskData
 from mar_st.files import read_record, write_json, write_text
 from mar_st.options import Settings, validated
 from mar_st.recipes.load import RECIPES, find_yaml, merged, read_content, read_mapping
-from mar_st.recipes.schema import Recipe
+from mar_st.recipes.schema import Data, Recipe
 from mar_st.study.table import as_markdown, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mar_st.data.training import Source
-    from mar_st.evaluation.tasks import TaskData
-    from mar_st.recipes.schema import Data
 
 STUDIES = RECIPES / "studies"
 

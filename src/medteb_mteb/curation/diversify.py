@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from mar_st.errors import MarError
-from mar_st.kernels.processor import processor
+from mar_st.kernels.build import processor
 from mar_st.model.names import model_source
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.files.step import TextsSettings, run_step

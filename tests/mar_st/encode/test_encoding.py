@@ -15,9 +15,9 @@ import pytest
 from filelock import FileLock
 
 from mar_st import MAR
+from mar_st.encode.encoding import Worker
 from mar_st.encode.folder import VectorFolder, text_digests, write_vectors
 from mar_st.encode.settings import EncodeSettings
-from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from mar_st.model.digest import space_of
 from tests.mar_st.encode.corpora import ATOL, encode, files, rows, write

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.encode.tokens import FrontEnd, distinct
+from mar_st.encode.engine import FrontEnd, distinct
 from mar_st.model.encoders import load_encoder
 from mar_st.text.texts import token_batches
 from tests.mar_st.conftest import make_config, make_tokenizer

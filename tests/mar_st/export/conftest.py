@@ -11,9 +11,8 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.export import ExportSettings, export
-from mar_st.export.graph import PackedEncoder, parts_of
+from mar_st.export.graph import PackedEncoder, parts_of, write_front
 from mar_st.export.native import native_writer
-from mar_st.export.source import write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
 from mar_st.online.front import TextPacker

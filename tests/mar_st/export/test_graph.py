@@ -8,8 +8,7 @@ import torch
 from transformers import AutoConfig
 
 from mar_st.errors import MarError
-from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.source import check_tokens, write_front
+from mar_st.export.graph import PackedEncoder, check_tokens, parts_of, write_front
 from mar_st.online.front import TextPacker
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config

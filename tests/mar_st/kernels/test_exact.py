@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mar_st.kernels import exact
+from mar_st.kernels.build import processor
 from mar_st.kernels.exact import MAX_K, REQUIRED_FLAGS, exact_search
-from mar_st.kernels.processor import processor
 
 pytestmark = [
     pytest.mark.skipif(not processor().flags >= REQUIRED_FLAGS, reason="this processor has no AVX-512"),

@@ -10,8 +10,8 @@ from torch import nn
 from mar_st.encode.engine import Engine
 from mar_st.errors import MarError
 from mar_st.kernels import linear
+from mar_st.kernels.build import Processor
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
-from mar_st.kernels.processor import Processor
 from tests.mar_st.encode.encoders import symmetric, texts
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")

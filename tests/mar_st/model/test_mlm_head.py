@@ -18,7 +18,7 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
-from mar_st.model.mlm_head import source_head
+from mar_st.stages.retromae import source_head
 
 SHAPE = {
     "vocab_size": 60,

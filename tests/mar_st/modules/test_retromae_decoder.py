@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mar_st.modules.retromae_decoder import EnhancedDecoder, MLMHead
+from mar_st.losses.retromae import EnhancedDecoder, MLMHead
 
 BATCH, LENGTH, WIDTH = 2, 5, 8
 CONFIG = SimpleNamespace(hidden_size=WIDTH, num_attention_heads=2, initializer_range=0.5)

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from mar_st.online.description import MAX_SIZE, Description
+from mar_st.online.native import MAX_SIZE, Description
 from mar_st.online.protocol import EncoderError
 
 SIZE = 1 << 16

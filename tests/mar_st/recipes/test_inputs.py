@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from mar_st.recipes.inputs import Backbone, Data, Evaluation, TokenizerConfig, VocabularyCut
+from mar_st.recipes.schema import Backbone, Data, Evaluation, TokenizerConfig, VocabularyCut
 
 RANDOM = {"config": {"model_type": "gte", "hidden_size": 32}, "tokenizer": {"vocab_size": 100}}
 ENTRY = {"name": "qa", "path": "rows.jsonl"}

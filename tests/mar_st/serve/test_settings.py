@@ -8,7 +8,8 @@ import pytest
 
 from mar_st.cli import main
 from mar_st.errors import MarError
-from mar_st.serve.settings import Keys, ServeSettings, allowed_hosts
+from mar_st.serve import ServeSettings
+from mar_st.serve.guard import Keys, allowed_hosts
 from tests.mar_st.serve.fakes import KEY
 
 

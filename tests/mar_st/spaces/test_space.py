@@ -13,7 +13,7 @@ from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.spaces.space import Space, open_teacher
 from mar_st.teachers.endpoint import EndpointTeacher
-from mar_st.teachers.folder import FolderTeacher
+from mar_st.teachers.store import FolderTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼", "感冒发热", "高血压", "咳嗽"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mar_st.spaces import AlignSettings
 from mar_st.spaces.alignment import align
-from mar_st.spaces.settings import AlignSettings
 
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]
 

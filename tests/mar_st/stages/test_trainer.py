@@ -10,8 +10,7 @@ from mar_st.errors import MarError
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.adapters import add_lora
 from mar_st.stages.collate import COUNTS_KEY
-from mar_st.stages.encoders import transformers_of
-from mar_st.stages.fit import _Records, fit
+from mar_st.stages.fit import _Records, fit, transformers_of
 from mar_st.stages.trainer import StageTrainer, read_metrics
 from tests.mar_st.stages.helpers import WORDS, changed, encoder, mar, settings, stage, weights
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mar_st.teachers.folder import text_keys
+from mar_st.teachers.store import text_keys
 
 TEXTS = [f"文本{'长' * (index % 7)}{index}" for index in range(50)]
 

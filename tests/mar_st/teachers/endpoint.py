@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from mar_st.teachers.folder import text_keys
+from mar_st.teachers.store import text_keys
 
 TEXTS = [f"文本{index}" for index in range(40)]
 

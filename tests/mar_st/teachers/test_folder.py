@@ -5,7 +5,7 @@ import pytest
 
 from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.teachers.folder import FolderTeacher
+from mar_st.teachers.store import FolderTeacher
 
 TEXTS = [f"文{i}" for i in range(7)]
 VECTORS = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)

@@ -15,11 +15,10 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
 from mar_st.model.encoders import load_encoder
-from mar_st.model.mlm_head import source_head
+from mar_st.stages.retromae import source_head
 from mar_st.vocabulary.choose import choose, usage_of
 from mar_st.vocabulary.pieces import Pieces
-from mar_st.vocabulary.texts import file_texts
-from mar_st.vocabulary.trim import trim
+from mar_st.vocabulary.trim import file_texts, trim
 
 from .vocabulary_helpers import FAMILIES, OURS, STRANGE, THEIRS, encoder_folder, unigram
 

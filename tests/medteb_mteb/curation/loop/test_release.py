@@ -54,8 +54,8 @@ def test_only_changed_documents_are_encoded_and_the_index_is_that_of_all(publish
 def test_a_server_behind_the_link_opens_the_next_release_and_the_one_before(publish, tmp_path, monkeypatch):
     from fastapi.testclient import TestClient
 
+    from mar_st.serve import ServeSettings
     from mar_st.serve.app import create_app
-    from mar_st.serve.settings import ServeSettings
 
     monkeypatch.setenv("MAR_API_KEYS", "a-key-of-the-server")
     documents = texts_of(("感冒", "高血压"), ANSWERS, "d")
