@@ -197,7 +197,7 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 
 def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Encode a corpus on disk as `mar encode` does."""
-    from mar_st.encode.corpus import scan_corpus
+    from mar_st.data.corpus import scan_corpus
     from mar_st.encode.encoding import EncodeJob, Worker
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.settings import SHARD_ROWS, EncodeSettings
@@ -217,7 +217,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     started = time.perf_counter()
     scan = scan_corpus(path, SHARD_ROWS)
     scanned = time.perf_counter() - started
-    from mar_st.encode.corpus import ShardReader
+    from mar_st.data.corpus import ShardReader
 
     worker.job, worker._reader = (
         EncodeJob(str(folder), str(out), scan, settings, {"kernel": "torch"}, args.device),

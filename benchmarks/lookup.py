@@ -56,7 +56,6 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scales", type=float, nargs="+", default=[1.0, 2.0, 3.0])
-    parser.add_argument("--max-features", type=int, default=32768)
     parser.add_argument("--length", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -77,7 +76,7 @@ def main() -> None:
     results: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
     for scale in options.scales:
         started = time.perf_counter()
-        encoder = fit_lookup(texts, vectors, scale=scale, max_features=options.max_features)
+        encoder = fit_lookup(texts, vectors, scale=scale)
         spent = time.perf_counter() - started
         model = as_mar(encoder).eval()
         score = judge.ndcg(model.encode_queries(query_texts))

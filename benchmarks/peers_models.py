@@ -282,7 +282,8 @@ def write_tiny(out: Path) -> None:
     SentenceTransformer(modules=encoder(3), prompts=prompts, device="cpu").save(str(out / "model"))
     document = encoder(2)
     teacher = SentenceTransformer(modules=document, prompts=prompts, device="cpu")
-    lookup = fit_lookup(texts, teacher.encode_query(texts), min_count=1, ridge=1.0, show_progress=False)
+    twice = [*texts, *texts]  # a feature must be in two texts
+    lookup = fit_lookup(twice, teacher.encode_query(twice), ridge=1.0)
     routes = {"query": encoder(2), "query-1": encoder(1), "query-lookup": [lookup, Normalize()],
               "document": document}  # fmt: skip
     model = MAR(modules=[Router(routes, default_route="query")], prompts=prompts, device="cpu")

@@ -221,7 +221,11 @@ def command(
         key: Path if _has(field, FromFile) else _kind(field.annotation)
         for key, field in sorted(model.model_fields.items(), key=lambda item: _is_last(item[1]))
     }
-    switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
+    switches = {  # the long name of each option
+        key: _switches(model.model_fields[key], f"--{key.replace('_', '-')}")[-1]
+        for key, kind in kinds.items()
+        if kind is not None
+    }
 
     def called(*, json_output: bool = False, quiet: bool = False, **values: Any) -> None:
         _hush(quiet)
@@ -258,7 +262,7 @@ def _given(field: FieldInfo, value: Any) -> Any:
     """Return the value of an option as the model takes it: files are read, `KEY=VALUE` become a mapping."""
     if _has(field, FromFile):
         return read_yaml(value)
-    if not _is_mapping(field.annotation):
+    if dict not in (get_origin(field.annotation), *map(get_origin, get_args(field.annotation))):
         return value
     wrong = next((one for one in value if "=" not in one), None)
     if wrong is not None:
@@ -272,10 +276,6 @@ def _is_last(field: FieldInfo) -> bool:
 
 def _has(field: FieldInfo, mark: type) -> bool:
     return any(isinstance(one, mark) for one in field.metadata)
-
-
-def _is_mapping(annotation: Any) -> bool:
-    return dict in (get_origin(annotation), *map(get_origin, get_args(annotation)))
 
 
 def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
@@ -293,11 +293,6 @@ def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
         return Parameter(key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
     given = kind if default is not None else kind | None
     return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[given, info])
-
-
-def _switch(key: str, field: FieldInfo) -> str:
-    """Return the long name of a field's option."""
-    return _switches(field, f"--{key.replace('_', '-')}")[-1]
 
 
 def _switches(field: FieldInfo, default: str) -> tuple[str, ...]:

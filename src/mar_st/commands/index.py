@@ -153,13 +153,13 @@ def index_tune(settings: IndexTune) -> dict[str, Any]:
     Measures the search settings (ef, nprobe, rescore) that reach the recall, and with --qrels the weight of
     BM25 in hybrid search, and stores them in the index.
     """
+    from mar_st.data.corpus import texts_by_id  # lazy: pyarrow
     from mar_st.data.trec import read_qrels  # lazy: pyarrow
-    from mar_st.index.runs import read_queries  # lazy: tqdm
     from mar_st.index.tune import tune  # lazy: numpy
 
     return tune(
         settings.index,
-        read_queries(settings.queries),
+        texts_by_id(settings.queries, "queries"),
         qrels=None if settings.qrels is None else read_qrels(settings.qrels),
         encoder=settings.encoder,
         query=settings.query_encoder,

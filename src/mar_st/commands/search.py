@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from mar_st.errors import MarError
 from mar_st.files import printable
 from mar_st.options import Argument, Settings, Switch, as_yaml, say
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mar_st.index.searcher import Searcher
+
+
+#: Queries of a file that are encoded and searched at once.
+QUERIES_PER_SEARCH = 64
 
 
 class SearchSettings(Settings):
@@ -80,12 +85,22 @@ def search(settings: SearchSettings) -> dict[str, Any]:
 
 
 def _run(searcher: Searcher, queries: str, settings: SearchSettings) -> dict[str, Any]:
-    from mar_st.data.trec import read_qrels  # lazy: pyarrow
-    from mar_st.index.runs import evaluate, read_queries, search_all  # lazy: tqdm
+    from tqdm import tqdm  # lazy: tqdm
 
-    texts, k = read_queries(queries), settings.k or 100
+    from mar_st.data.corpus import texts_by_id  # lazy: pyarrow
+    from mar_st.data.trec import read_qrels, write_run  # lazy: pyarrow
+    from mar_st.index.tune import evaluate  # lazy: numpy
+
+    texts, k = texts_by_id(queries, "queries"), settings.k or 100
+    if not texts:
+        raise MarError(f"{queries} holds no queries.")
     grades = None if settings.qrels is None else read_qrels(settings.qrels)
-    run = search_all(searcher, texts, k, where=settings.where, hybrid=settings.hybrid)
+    names, run = list(texts), dict[str, dict[str, float]]()
+    for start in tqdm(range(0, len(names), QUERIES_PER_SEARCH), desc="search", unit="searches", disable=None):
+        batch = names[start : start + QUERIES_PER_SEARCH]
+        found = searcher.search([texts[n] for n in batch], k, where=settings.where, hybrid=settings.hybrid)
+        for name, hits in zip(batch, found, strict=True):
+            run[name] = {hit.id: hit.score for hit in hits}
     own = [name for name in run if name in run[name] and name not in (grades or {}).get(name, {})]
     if grades is not None and own:
         say(
@@ -93,8 +108,6 @@ def _run(searcher: Searcher, queries: str, settings: SearchSettings) -> dict[str
             "documents too, leave those out of the run: they count as wrong."
         )
     if settings.out is not None:
-        from mar_st.data.trec import write_run  # lazy: transformers
-
         settings.out.parent.mkdir(parents=True, exist_ok=True)
         write_run(settings.out, run, tag="mar")
     return {"queries": len(texts), "k": k, **({} if grades is None else evaluate(run, grades, k))}

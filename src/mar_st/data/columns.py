@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 from array import array
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -52,10 +51,8 @@ def to_dataset(
         A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`.
 
     Raises:
-        MarError: Negatives are requested and no triple has one, or the weight is not above 0 and finite.
+        MarError: Negatives are requested and no triple has one.
     """
-    if not 0 < weight < math.inf:
-        raise MarError(f"The weight of data is above 0 and finite; got {weight}.")
     table = with_negatives(triples, name) if negatives else Triples.of(triples)
     columns = ("query", "positive", *(f"negative_{n + 1}" for n in range(negatives)))
     schema = pa.schema([(column, pa.string()) for column in columns])

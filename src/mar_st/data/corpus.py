@@ -1,4 +1,4 @@
-"""Reading a corpus, entry by entry: JSONL, CSV, Parquet, a folder of them, saved `datasets`, the Hub.
+"""Reading a corpus, entry by entry or its texts alone: JSONL, CSV, Parquet, a folder, `datasets`, the Hub.
 
 Only the current entry is in memory. An entry is a row with `_id` (or `id`), `text` and maybe `title`; its
 other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans. Cells
@@ -19,7 +19,8 @@ from tqdm import tqdm
 from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
 from mar_st.files import printable
-from mar_st.text.values import TsvCell, as_id
+from mar_st.text.texts import join_document
+from mar_st.text.values import TsvCell, as_id, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +116,51 @@ def _cell(value: Any) -> Any:
     if _CELL_NUMBER.fullmatch(value):
         return float(value) if "." in value else int(value)
     return str(value) if value.strip() else None
+
+
+def read_texts(source: str | Path, *, table: str = "") -> list[str]:
+    """Return the distinct texts of a source in their order.
+
+    Args:
+        source: See `read_rows`; rows hold `text` (and maybe `title`, which goes before it) or `query`. A
+            `.txt` file holds one text per line.
+        table: Name of the files in a folder, `corpus` or `queries`.
+
+    Raises:
+        MarError: A row has no text, or there are no rows.
+    """
+    texts = list(dict.fromkeys(read_rows(source, _text, table=table)))
+    if not texts:
+        raise MarError(f"{source} holds no texts.")
+    return texts
+
+
+def _text(row: Row) -> str:
+    values = row.values
+    text = as_text(values.get("text") or values.get("query"))
+    if text is None:
+        raise MarError(f"needs a 'text' (or 'query') that is not empty; it has {sorted(values)}.")
+    return join_document({"text": text, "title": as_text(values.get("title")) or ""})
+
+
+def texts_by_id(source: str | Path, table: str) -> dict[str, str]:
+    """Return the texts of `corpus` or `queries` in a folder by id; titles of a corpus go before the texts.
+
+    Raises:
+        MarError: A row is not a document or a query, or an id occurs twice.
+    """
+    texts: dict[str, str] = {}
+
+    def make(row: Row) -> None:
+        entry = _entry(row)
+        text = entry.document if table == "corpus" else entry.text
+        if not text.strip() or entry.id in texts:
+            raise MarError(f"the id {entry.id!r} {'occurs twice' if text.strip() else 'has no text'}.")
+        texts[entry.id] = text
+
+    for _ in read_rows(source, make, table=table):
+        pass
+    return texts
 
 
 def type_of(value: Scalar) -> FieldType:

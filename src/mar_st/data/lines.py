@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.files import one_line, regular
@@ -107,8 +107,4 @@ def _finite(text: str) -> float:
     return number
 
 
-def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a finite number")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_refused)
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)

@@ -102,7 +102,7 @@ def row_files(source: str | Path, table: str = "") -> list[Path]:
         if _suffix(path) not in (*ROW_SUFFIXES, TEXT_SUFFIX):
             raise MarError(f"{path} is none of {', '.join(ROW_SUFFIXES)} (also .gz).")
         return [path]
-    if _is_saved(path):
+    if any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
         return []
     files = _files_of(path, table)
     if files:
@@ -197,29 +197,21 @@ def _file_rows(path: Path) -> Iterator[Row | MarError]:
         elif suffix in SEPARATORS:
             yield from _separated_rows(path, SEPARATORS[suffix])
         elif suffix == TEXT_SUFFIX:
-            yield from _text_rows(path)
+            yield from _line_rows(path, lambda place, line: Row(place, {"text": line.strip()}))
         elif start_of(path).lstrip().startswith("["):
             yield from _array_rows(path)
         else:
-            yield from _json_rows(path)
+            yield from _line_rows(path, _checked)
     except (OSError, EOFError, zlib.error) as error:
         yield MarError(f"{path} cannot be read ({type(error).__name__}: {one_line(error)}). Copy it again.")
 
 
-def _json_rows(path: Path) -> Iterator[Row | MarError]:
+def _line_rows(path: Path, make: Callable[[str, str], Row | MarError]) -> Iterator[Row | MarError]:
     for number, line in text_lines(path):
         if isinstance(line, MarError):
             yield line
         elif line.strip():
-            yield _checked(f"{path}:{number}", line)
-
-
-def _text_rows(path: Path) -> Iterator[Row | MarError]:
-    for number, line in text_lines(path):
-        if isinstance(line, MarError):
-            yield line
-        elif line.strip():
-            yield Row(f"{path}:{number}", {"text": line.strip()})
+            yield make(f"{path}:{number}", line)
 
 
 def _array_rows(path: Path) -> Iterator[Row | MarError]:
@@ -346,10 +338,6 @@ def _dataset_rows(name: str, data: Any) -> Iterator[Row]:
     for number, values in enumerate(data, 1):
         classes = {c: f.int2str(values[c]) for c, f in named.items() if (values[c] or 0) >= 0}
         yield Row(f"{name}, row {number}", {**values, **classes})
-
-
-def _is_saved(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
 
 
 def _saved(path: Path, table: str) -> Any:

@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from mar_st.data.corpus import texts_by_id
 from mar_st.data.rows import HUB, Row, hub_dataset, locate, read_rows
 from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triple, Triples, batches
-from mar_st.data.texts import texts_by_id
 from mar_st.errors import MarError
 from mar_st.files import sha256
 from mar_st.text.texts import join_document, normalise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mar_st.encode.corpus import Entry, Scan, ShardReader, scan_corpus
+from mar_st.data.corpus import Entry, Scan, ShardReader, scan_corpus
 from mar_st.encode.folder import (
     MANIFEST,
     SHARDS,
@@ -61,7 +61,7 @@ def encode_corpus(
     Args:
         model: A saved MAR (only its document side is loaded), another sentence-transformers folder, a Hub
             name, or `mar-mini`.
-        corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice, first before anything is computed.
+        corpus: See `mar_st.data.corpus.read_corpus`. It is read twice, first before anything is computed.
         out: Folder to write.
         settings: Dimension, precision, dtype, ...
         threads: Batches computed at once on a CPU; default all processors.

@@ -272,8 +272,11 @@ class Engine:
         """Return the vectors of a batch, `(n, dim)` float32, on the model's device."""
         device = self.model.device
         if device.type != "cpu":
+            cuda = device.type == "cuda"  # nothing waits for the copy of pinned memory
             features = {
-                name: _moved(value, device) if torch.is_tensor(value) else value
+                name: (value.pin_memory() if cuda else value).to(device, non_blocking=cuda)
+                if torch.is_tensor(value)
+                else value
                 for name, value in features.items()
             }
         for module in self._chain:
@@ -321,13 +324,6 @@ def _positions(module: Any) -> int | None:
             padding = getattr(part, "padding_idx", None)  # RoBERTa models count from the row after it
             return table.num_embeddings - (padding + 1 if isinstance(padding, int) else 0)
     return None
-
-
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor on a device; nothing waits for the copy to a GPU."""
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def stored_prompt(prompts: Mapping[str, str | None], role: Role) -> str:

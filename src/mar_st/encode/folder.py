@@ -319,7 +319,7 @@ def remove_vectors(root: Path, ids: Sequence[str], digests: Sequence[bytes], *, 
 
 
 def set_corpus(root: Path, digest: str) -> None:
-    """State that a folder holds the vectors of a corpus with another digest, see `mar_st.encode.corpus.Scan`.
+    """State that a folder holds the vectors of a corpus with another digest, see `mar_st.data.corpus.Scan`.
 
     So that `mar encode` of this corpus finds the folder finished. The caller has compared ids and texts.
     """

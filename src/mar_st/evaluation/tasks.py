@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from mar_st.data.corpus import texts_by_id
 from mar_st.data.rows import Row, locate, read_rows
-from mar_st.data.texts import texts_by_id
 from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Kind, Scores

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.encode.corpus import Entry, FieldType
+    from mar_st.data.corpus import Entry, FieldType
     from mar_st.encode.folder import VectorFolder
 
 #: How an index names a document within itself: row number or id.

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.encode.corpus import Entry, FieldType, FieldTypes, Scalar, type_of
+from mar_st.data.corpus import Entry, FieldType, FieldTypes, Scalar, type_of
 from mar_st.errors import MarError
 from mar_st.files import one_line
 
@@ -172,7 +172,7 @@ def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[En
     Raises:
         MarError: Ids repeat, or corpus and vectors do not belong together.
     """
-    from mar_st.encode.corpus import read_corpus  # lazy: datasets
+    from mar_st.data.corpus import read_corpus  # lazy: datasets
     from mar_st.encode.folder import text_digests  # lazy: safetensors
 
     names = folder.ids.to_pylist()

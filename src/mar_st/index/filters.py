@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from mar_st.encode.corpus import FieldType
+    from mar_st.data.corpus import FieldType
 
 Scalar: TypeAlias = str | int | float | bool
 Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]

@@ -29,7 +29,7 @@ from mar_st.index.words import SegmentWords, search_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mar_st.encode.corpus import Entry
+    from mar_st.data.corpus import Entry
     from mar_st.index.filters import Filter
 
 MANIFEST = "manifest.json"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.encode.corpus import Entry, FieldType, FieldTypes, type_of
+from mar_st.data.corpus import Entry, FieldType, FieldTypes, type_of
 from mar_st.errors import MarError
 from mar_st.files import load_package, one_line
 from mar_st.index.base import MILVUS_PREFIX, Index, Key, ScoredKeys

@@ -20,7 +20,7 @@ from mar_st.online.encoders import load_query_encoder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.encode.corpus import Entry, Scalar
+    from mar_st.data.corpus import Entry, Scalar
     from mar_st.online.protocol import QueryEncoder
 
 #: Minimum number of documents that each leg of a hybrid search passes to the fusion.

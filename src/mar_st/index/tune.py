@@ -8,6 +8,7 @@ digest of the encoder's modules, so that every form of the encoder (saved, expor
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mar_st.data.trec import Qrels
+    from mar_st.data.trec import Qrels, Run
     from mar_st.encode.vectors import Vectors
 
 #: Recall@10 relative to exact search that search settings should reach.
@@ -142,6 +143,38 @@ def tune(
     return entry
 
 
+def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
+    """Return mean nDCG@10, recall and reciprocal rank over the queries that have relevant documents.
+
+    Args:
+        run: Scores by query and document.
+        qrels: Grades by query and document.
+        k: Depth of the run.
+
+    Raises:
+        MarError: No query of the run is in the qrels.
+    """
+    import pytrec_eval  # lazy: pytrec_eval
+
+    judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
+    if not judged.keys() & run.keys():
+        raise MarError("No query of the run is in the qrels. Check that both belong to the same data.")
+    names = {
+        "ndcg@10": "ndcg_cut_10",
+        "recall@10": "recall_10",
+        f"recall@{k}": f"recall_{k}",
+        "mrr": "recip_rank",
+    }
+    measured = pytrec_eval.RelevanceEvaluator(
+        judged, {"ndcg_cut.10", f"recall.10,{k}", "recip_rank"}
+    ).evaluate(run)
+    means = {
+        shown: math.fsum(scores[name] for scores in measured.values()) / len(judged)
+        for shown, name in names.items()
+    }
+    return {**means, "queries": len(judged)}
+
+
 def tune_fusion(
     index: FolderIndex,
     queries: Mapping[str, str],
@@ -168,7 +201,6 @@ def tune_fusion(
     Raises:
         MarError: There are fewer than two queries with relevant documents.
     """
-    from mar_st.index.runs import evaluate  # lazy: tqdm
     from mar_st.index.searcher import MIN_FUSION_DEPTH, fuse  # lazy: mar_st.online
 
     places = [place for place, name in enumerate(queries) if any(g > 0 for g in qrels.get(name, {}).values())]

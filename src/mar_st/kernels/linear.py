@@ -40,15 +40,12 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
     return "onednn" if faster and has_onednn(dtype) else "torch"
 
 
-def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
+def use_kernel(model: SentenceTransformer, kernel: Kernel) -> None:
     """Let a kernel compute the linear layers of a model's transformers, in place; for inference only.
 
     Args:
         model: A model on the CPU, in float32 or bfloat16.
         kernel: Kernel that this machine has.
-
-    Returns:
-        Number of layers replaced.
 
     Raises:
         MarError: This machine does not have the kernel.
@@ -56,21 +53,18 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     from sentence_transformers.base.modules import Transformer  # lazy: sentence_transformers
 
     if kernel == "torch":
-        return 0
+        return
     dtype = model.dtype or torch.float32
     if not has_onednn(dtype):
         raise MarError(
             "This run was started on a processor with other kernels (missing here: torch with oneDNN). "
             "Encode with dtype float32 into another folder."
         )
-    count = 0
     for backbone in [module.model for module in model.modules() if isinstance(module, Transformer)]:
         for parent in list(backbone.modules()):
             for name, layer in list(parent.named_children()):
                 if type(layer) is nn.Linear and layer.weight.dtype == dtype:
                     setattr(parent, name, OneDNNLinear(layer.weight, layer.bias))
-                    count += 1
-    return count
 
 
 class OneDNNLinear(nn.Module):

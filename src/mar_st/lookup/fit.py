@@ -41,14 +41,8 @@ def fit_lookup(
     texts: Sequence[str],
     vectors: Any,
     *,
-    lengths: tuple[int, int] = (1, 3),
-    min_count: int = 2,
-    max_features: int = 32768,
-    max_length: int = 1024,
     ridge: float | None = None,
     scale: float | None = None,
-    seed: int = 0,
-    show_progress: bool = True,
 ) -> LookupEncoder:
     """Fit a lookup encoder to the vectors of a teacher by ridge regression.
 
@@ -68,15 +62,9 @@ def fit_lookup(
     Args:
         texts: Texts without prompts.
         vectors: The teacher's vectors of the texts, `(len(texts), dim)`, an array or a tensor.
-        lengths: Characters of the shortest and of the longest n-gram.
-        min_count: Minimum number of texts that a feature must be in.
-        max_features: Maximum number of features; those in the most texts are kept.
-        max_length: Maximum number of characters of a text; the rest is ignored.
         ridge: Weight of the penalty; default the one of `RIDGES` with the least squared error on a held-out
             tenth of the texts.
         scale: Factor of the part that is added to the teacher's mean; default by the rule above.
-        seed: Seed for drawing that tenth.
-        show_progress: Show a progress bar if fitting takes longer than ten seconds.
 
     Raises:
         MarError: Texts and vectors do not fit each other, hold values that are not finite, are too
@@ -95,15 +83,13 @@ def fit_lookup(
             f"A tenth of {len(set(texts))} different texts is too few to choose the ridge penalty; give more "
             "texts, or `ridge`."
         )
-    features, text_counts = dictionary(
-        texts, lengths=lengths, min_count=min_count, max_features=max_features, max_length=max_length
-    )
+    features, text_counts = dictionary(texts)
     weight = np.log1p(len(texts) / text_counts).astype(np.float32)
     matrix = design(features, texts, weight)
     bias = target.mean(axis=0)
-    with tqdm(desc="fitting", unit="steps", delay=10, disable=not show_progress) as bar:
+    with tqdm(desc="fitting", unit="steps", delay=10) as bar:
         if ridge is None:
-            ridge = _choose(matrix, target, texts, seed, bar)
+            ridge = _choose(matrix, target, texts, bar)
         parts = [slice(at, at + COLUMNS_PER_SOLVE) for at in range(0, target.shape[1], COLUMNS_PER_SOLVE)]
         solved = [solve(matrix, target[:, part] - bias[part], ridge, bar=bar) for part in parts]
     if scale is None:
@@ -121,9 +107,21 @@ def fit_lookup(
 
 
 def dictionary(
-    texts: Sequence[str], *, lengths: tuple[int, int], min_count: int, max_features: int, max_length: int
+    texts: Sequence[str],
+    *,
+    lengths: tuple[int, int] = (1, 3),
+    min_count: int = 2,
+    max_features: int = 32768,
+    max_length: int = 1024,
 ) -> tuple[Features, np.ndarray]:
     """Return the features of texts, frequent ones first, and the number of texts that each is in.
+
+    Args:
+        texts: The texts.
+        lengths: Characters of the shortest and of the longest n-gram.
+        min_count: Minimum number of texts that a feature must be in.
+        max_features: Maximum number of features; those in the most texts are kept.
+        max_length: Maximum number of characters of a text; the rest is ignored.
 
     Raises:
         MarError: No feature is in `min_count` texts.
@@ -139,9 +137,7 @@ def dictionary(
     selected = [(name, count) for name, count in storable.items() if count >= min_count]
     selected = sorted(selected, key=lambda entry: (-entry[1], entry[0]))[:max_features]
     if not selected:
-        raise MarError(
-            f"No n-gram is in {min_count} of the {len(texts)} texts; give more texts, or a lower min_count."
-        )
+        raise MarError(f"No n-gram is in {min_count} of the {len(texts)} texts; give more texts.")
     features = Features([name for name, _ in selected], lengths=lengths, max_length=max_length)
     return features, np.array([count for _, count in selected])
 
@@ -205,13 +201,13 @@ def _scale(target: np.ndarray, mean: np.ndarray) -> float:
     return min(max(scale, SCALES[0]), SCALES[1])
 
 
-def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, bar: Any) -> float:
+def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], bar: Any) -> float:
     """Return the ridge with the least squared error on held-out texts, in a random projection."""
     distinct = list(dict.fromkeys(texts))
-    held_out = set(random.Random(seed).sample(distinct, max(1, round(HELD_OUT_SHARE * len(distinct)))))
+    held_out = set(random.Random(0).sample(distinct, max(1, round(HELD_OUT_SHARE * len(distinct)))))
     is_held_out = np.array([text in held_out for text in texts])
     if target.shape[1] > PROJECTED_COLUMNS:
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         target = target @ generator.standard_normal((target.shape[1], PROJECTED_COLUMNS), dtype=np.float32)
     target = target - target[~is_held_out].mean(axis=0)
     errors: dict[float, float] = {}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
 
-from mar_st.losses.columns import Cached, PassesMixin, embed_columns
+from mar_st.losses.columns import PassesMixin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from sentence_transformers import SentenceTransformer
 
@@ -109,24 +109,9 @@ class AlignmentLoss(PassesMixin, nn.Module):
         self.set_passes(mini_batch_size, mini_batch_tokens)
         self.last_parts: dict[str, Tensor] = {}
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
-        """Return the loss of one batch; its weighted parts are in `last_parts` afterwards."""
-        features = list(sentence_features)
-        if self.uses_gradient_cache:
-            loss: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
-            return loss
-        return self.compute_loss(torch.stack(embed_columns(self.model, features), dim=1), labels)
-
-    def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
-    ) -> Tensor:
-        """Return the loss of one batch from the vectors of its mini-batches (GradCache)."""
-        batch: Cached = labels
-        loss = self.compute_loss(torch.stack(batch.joined(reps), dim=1), batch.labels)
-        if with_backward:
-            loss.backward()  # type: ignore[no-untyped-call]
-            loss = loss.detach()
-        return loss
+    def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """Return the loss from the vectors of the text columns, each `(batch, dim)`."""
+        return self.compute_loss(torch.stack(list(embeddings), dim=1), labels)
 
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
         """Return the loss from student vectors and teacher vectors, computed in float32.

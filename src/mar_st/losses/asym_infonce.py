@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
 
-from mar_st.losses.columns import Cached, PassesMixin, embed_columns
+from mar_st.losses.columns import PassesMixin
+from mar_st.modules.arrangement import check_similarity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -101,7 +102,7 @@ class AsymInfoNCELoss(PassesMixin, nn.Module):
         - `ScoreDistillLoss` adds the scores of a teacher.
 
     Raises:
-        ValueError: The model's similarity is neither the cosine nor the dot product.
+        MarError: The model's similarity is neither the cosine nor the dot product.
 
     Example:
         ```python
@@ -124,10 +125,7 @@ class AsymInfoNCELoss(PassesMixin, nn.Module):
         mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__()
-        if model.similarity_fn_name not in ("cosine", "dot"):
-            raise ValueError(
-                f"The model scores by {model.similarity_fn_name}; cosine and dot product can be trained."
-            )
+        check_similarity(model, "The model")
         self.model = model
         self.normalised = model.similarity_fn_name == "cosine"
         self.learnable_temperature = learnable_temperature
@@ -187,6 +185,10 @@ class AsymInfoNCELoss(PassesMixin, nn.Module):
         """Return the current value of tau."""
         return float(torch.exp(-self.log_scale.detach()))
 
+    def own_parameters(self) -> list[Tensor]:
+        """Return the learnt temperature, if there is one."""
+        return [self.log_scale] if self.learnable_temperature else []
+
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Return the loss of one batch; its parts are in `last_parts` afterwards.
 
@@ -195,34 +197,10 @@ class AsymInfoNCELoss(PassesMixin, nn.Module):
         Raises:
             ValueError: There is one text column, and the labels are not vectors of its rows' texts.
         """
-        features = list(sentence_features)
         if self.learnable_temperature:
             with torch.no_grad():
                 self.log_scale.clamp_(0.0, math.log(MAX_SCALE))
-        if not self.uses_gradient_cache:
-            return self.compute_loss_from_embeddings(embed_columns(self.model, features), labels)
-        batch = Cached(labels, self.orders_of(features))
-        loss: Tensor = self.forward_cached(features, batch)  # type: ignore[arg-type]
-        if batch.scale_gradient is not None:  # adds 0, with this gradient
-            loss = loss + (self.log_scale - self.log_scale.detach()) * batch.scale_gradient
-        return loss
-
-    def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
-    ) -> Tensor:
-        """Return the loss from mini-batch vectors (GradCache); `with_backward` also gives them gradients."""
-        batch: Cached = labels
-        loss = self.compute_loss_from_embeddings(batch.joined(reps), batch.labels)
-        if not with_backward:
-            return loss
-        vectors = [part for column in reps for part in column]
-        scale = [self.log_scale] if self.learnable_temperature else []
-        gradients = list(torch.autograd.grad(loss, [*vectors, *scale]))
-        if scale:
-            batch.scale_gradient = gradients.pop()
-        for part, gradient in zip(vectors, gradients, strict=True):
-            part.grad = gradient
-        return loss.detach()
+        return super().forward(sentence_features, labels)
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None) -> Tensor:
         """Return the loss from the vectors of the columns, each `(rows, width)`: queries, positives, ..."""

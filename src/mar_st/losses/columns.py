@@ -8,7 +8,7 @@ are encoded a few at a time, long ones together, and put back into their order.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,12 +152,12 @@ class Cached:
     Attributes:
         labels: Labels of the batch.
         orders: Order of the rows in the passes of each column; `None`: unchanged.
-        scale_gradient: Gradient of a learnt temperature, which `calculate_loss` sets.
+        gradients: Gradients of the loss's own parameters, which `calculate_loss` sets.
     """
 
     labels: Any
     orders: list[np.ndarray | None]
-    scale_gradient: Tensor | None = None
+    gradients: list[Tensor] = field(default_factory=list)
 
     def joined(self, reps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the vectors of the columns in the order of their rows, from those of the passes."""
@@ -183,12 +183,39 @@ class PassesMixin(CachedLossMixin):
         self.mini_batch_tokens = tokens
         self.uses_gradient_cache = rows is not None or tokens is not None
 
-    def orders_of(self, features: Sequence[dict[str, Any]]) -> list[np.ndarray | None]:
-        """Return the order of the rows in the passes of each column."""
-        return [
+    def own_parameters(self) -> list[Tensor]:
+        """Return the parameters of the loss besides those of the model."""
+        return []
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of one batch; its parts are in `last_parts` afterwards."""
+        features = list(sentence_features)
+        if not self.uses_gradient_cache:
+            return self.compute_loss_from_embeddings(embed_columns(self.model, features), labels)
+        orders = [
             np.concatenate(self._passes(spans_of(column["attention_mask"]))) if can_be_cut(column) else None
             for column in features
         ]
+        batch = Cached(labels, orders)
+        loss: Tensor = self.forward_cached(features, batch)
+        for parameter, gradient in zip(self.own_parameters(), batch.gradients, strict=False):
+            loss = loss + (parameter - parameter.detach()) * gradient  # adds 0, with this gradient
+        return loss
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """Return the loss from mini-batch vectors (GradCache); `with_backward` also gives them gradients."""
+        batch: Cached = labels
+        loss = self.compute_loss_from_embeddings(batch.joined(reps), batch.labels)
+        if not with_backward:
+            return loss
+        vectors = [part for column in reps for part in column]
+        gradients = torch.autograd.grad(loss, [*vectors, *self.own_parameters()])
+        batch.gradients = list(gradients[len(vectors) :])
+        for part, gradient in zip(vectors, gradients, strict=False):
+            part.grad = gradient
+        return loss.detach()
 
     def embed_minibatch_iter(
         self,

@@ -180,21 +180,17 @@ def word_pieces(tokenizer: Any, size: int) -> Tensor:
     """Mark the tokens that continue the word of the previous token, `(size,)` bool.
 
     WordPiece marks these with `##`; SentencePiece marks the others with `▁`. A tokenizer with neither mark
-    has words of one token.
+    has words of one token. Chinese has no spaces, so SentencePiece does not mark where its words start.
     """
     vocabulary = tokenizer.get_vocab()
     starts = sum(token.startswith("▁") for token in vocabulary)
     sentencepiece = starts > 0.05 * len(vocabulary)
     continues = torch.zeros(size, dtype=torch.bool)
     for token, key in vocabulary.items():
-        if token.startswith("##") or (sentencepiece and not token.startswith("▁") and not _ideograph(token)):
+        inner = sentencepiece and not token.startswith("▁") and not "\u2e80" <= token[:1] <= "\u9fff"
+        if inner or token.startswith("##"):
             continues[key] = True
     return continues
-
-
-def _ideograph(token: str) -> bool:
-    """Return True for Chinese, whose word starts SentencePiece does not mark, as there are no spaces."""
-    return bool(token) and "\u2e80" <= token[0] <= "\u9fff"
 
 
 def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:

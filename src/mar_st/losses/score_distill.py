@@ -132,7 +132,8 @@ class ScoreDistillLoss(AsymInfoNCELoss):
     def _students(self, queries: Tensor, documents: Tensor, scores: Tensor | None, scope: Scope) -> Tensor:
         """Return the scores of the rows within the scope of the KL."""
         if scores is None:
-            return group_scores(queries, documents, scope)
+            own = documents.view(-1, scope.world, documents.shape[1])[:, scope.rows]
+            return torch.einsum("nd,bnd->nb", queries[scope.rows], own)
         if self.kl_scope == "batch":
             return scores
         order = torch.arange(len(scores), device=scores.device)
@@ -145,9 +146,3 @@ class ScoreDistillLoss(AsymInfoNCELoss):
         queries, documents = scope.targets
         whole: Tensor = queries[scope.rows] @ documents.T
         return whole
-
-
-def group_scores(queries: Tensor, documents: Tensor, scope: Scope) -> Tensor:
-    """Return the scores of some rows' queries with their own documents, `(rows, blocks)`."""
-    own = documents.view(-1, scope.world, documents.shape[1])[:, scope.rows]
-    return torch.einsum("nd,bnd->nb", queries[scope.rows], own)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from mar_st.data.corpus import read_texts
 from mar_st.data.sequences import Texts, Triple, Triples, numbered
-from mar_st.data.texts import read_texts
 from mar_st.data.training import data_digest, read_source
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, finished_record, write_json, write_text
@@ -279,7 +279,7 @@ def mine_to(settings: MineSettings, say: Callable[[str], None] = print) -> dict[
     rules = Rules(**{name: getattr(settings, name) for name in Filters.model_fields})
     source = read_source(validated(Data, values, "the data"), rules.seed)
     say(f"data: {source.summary()}")
-    corpus = None if settings.corpus is None else list(read_texts(settings.corpus, table="corpus"))
+    corpus = None if settings.corpus is None else read_texts(settings.corpus, table="corpus")
     miner = Miner(
         [_retriever(name, settings) for name in dict.fromkeys(settings.models)],
         source.triples,

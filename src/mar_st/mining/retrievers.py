@@ -13,6 +13,7 @@ import torch
 from mar_st.errors import MarError
 from mar_st.model.mar import open_model
 from mar_st.model.reranker import Reranker, RerankerSource
+from mar_st.modules.arrangement import check_similarity
 from mar_st.text.words import K1, TOKENIZERS, B, BM25Index
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ BLOCK_DOCUMENTS = 65_536
 
 class Scorer(Protocol):
     """Scores documents for queries."""
-
-    name: str
 
     def identity(self) -> dict[str, Any]:
         """Return, as JSON, everything the scores depend on."""
@@ -79,7 +78,6 @@ class BM25:
     def __init__(self, tokens: str = "char-bigram") -> None:
         if tokens not in TOKENIZERS:
             raise MarError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
-        self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self.tokens = tokens
         self._index = BM25Index(())
         self._queries: Sequence[str] = ()
@@ -120,7 +118,7 @@ class Dense:
 
     Args:
         teacher: Encodes, and keeps the vectors.
-        name: Name in reports.
+        name: Name of the model, for messages.
         symmetric: Encode documents as queries (paraphrases).
 
     Raises:
@@ -128,10 +126,8 @@ class Dense:
     """
 
     def __init__(self, teacher: ModelTeacher, name: str = "model", *, symmetric: bool = False) -> None:
-        similarity = teacher.model.similarity_fn_name
-        if similarity not in ("cosine", "dot"):
-            raise MarError(f"{name} compares by {similarity}; mining needs cosine or dot product.")
-        self.teacher, self.name, self.unit = teacher, name, similarity == "cosine"
+        check_similarity(teacher.model, name)
+        self.teacher, self.unit = teacher, teacher.model.similarity_fn_name == "cosine"
         self.document_role: Side = "query" if symmetric else "document"
         self._queries: Any = None
         self._documents: Any = None
@@ -225,12 +221,10 @@ class CrossScorer:
 
     Args:
         model: A `sentence_transformers.CrossEncoder`, a folder or a Hub name.
-        batch_size: Pairs per forward pass.
     """
 
-    def __init__(self, model: RerankerSource, *, batch_size: int = 32) -> None:
-        self._reranker = Reranker(model, batch_size=batch_size)
-        self.name = self._reranker.name
+    def __init__(self, model: RerankerSource) -> None:
+        self._reranker = Reranker(model)
         self._queries: Sequence[str] = ()
         self._corpus: Sequence[str] = ()
 

@@ -26,7 +26,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.model.layers import InputEmbeddings, layer_input, norm_before, passes, without_norm
+from mar_st.model.layers import (
+    InputEmbeddings,
+    keep_layers,
+    layer_input,
+    norm_before,
+    passes,
+    without_norm,
+)
 from mar_st.modules.bigrams import Bigrams, BigramTransformer, pair_keys, pair_rows
 from mar_st.recipes.rules import CONTEXT_TEXTS
 
@@ -245,6 +252,23 @@ def _together(one: _Group, other: _Group) -> Tensor:
     shape = (len(one.sums), len(other.sums))
     ones = torch.ones(places.shape[1])
     return torch.sparse_coo_tensor(places, ones, shape, check_invariants=True).coalesce()
+
+
+def cut_encoder(
+    modules: list[Any], layers: Sequence[int], texts: Sequence[str] | None, **options: Any
+) -> None:
+    """Keep some layers of an encoder, in place; mean hidden states over texts become its embeddings.
+
+    Args:
+        modules: The encoder, a transformer first.
+        layers: Indices of the layers to keep.
+        texts: Texts to average over; `None` keeps the embeddings.
+        **options: Further arguments of `HiddenMeans.of`.
+    """
+    means = None if texts is None else HiddenMeans.of(modules[0], layers[0], texts, **options)
+    keep_layers(modules, layers)
+    if means is not None:
+        modules[0] = means.write(modules[0])
 
 
 def sample(number: int, seed: int) -> list[int]:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Transformer
 
 
-def layer_stack(model: Any, *, what: str = "layers") -> tuple[str, nn.ModuleList]:
+def layer_stack(model: Any) -> tuple[str, nn.ModuleList]:
     """Return the name and the list of a transformer's layers.
-
-    Args:
-        model: A transformers model.
-        what: The setting that asks for them, for the message.
 
     Raises:
         MarError: The list of the architecture's layers cannot be found.
@@ -34,31 +30,22 @@ def layer_stack(model: Any, *, what: str = "layers") -> tuple[str, nn.ModuleList
         known = name.rpartition(".")[2] in ("layers", "layer", "h")
         if isinstance(module, nn.ModuleList) and len(module) == count and known:
             return name, module
-    raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
+    raise MarError(f"{type(model).__name__} has no list of {count} layers to choose from.")
 
 
-def keep_layers(
-    encoder: Sequence[Module], layers: Sequence[int], *, what: str = "layers_of_document"
-) -> None:
+def keep_layers(encoder: Sequence[Module], layers: Sequence[int]) -> None:
     """Cut a transformer to some of its layers, in place (KALE; Wang & Lyu).
 
     Args:
         encoder: Modules that start with a Transformer.
         layers: Indices of the layers to keep, in their new order.
-        what: The setting that asks for them, for the message.
 
     Raises:
-        MarError: The list of the architecture's layers cannot be found, or has fewer layers.
+        MarError: The list of the architecture's layers cannot be found.
     """
     transformer: Any = encoder[0]
     model = transformer.model
-    name, stack = layer_stack(model, what=what)
-    count = len(stack)
-    if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
-        raise MarError(
-            f"{what} is {list(layers)}; the encoder has {count} layers, 0 to {count - 1}, and each can be "
-            "kept once."
-        )
+    name, stack = layer_stack(model)
     kept = nn.ModuleList(stack[index] for index in layers)
     for position, layer in enumerate(kept):
         part: Any

@@ -13,7 +13,14 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
-from mar_st.model.encoders import EncoderSource, load_encoder
+from mar_st.model.encoders import (
+    PROMPT_NAMES,
+    PUBLISHED_PROMPTS,
+    EncoderSource,
+    Task,
+    load_encoder,
+    source_prompts,
+)
 from mar_st.model.loading import (
     OWN_MODULES,
     RouterLoader,
@@ -23,7 +30,6 @@ from mar_st.model.loading import (
     use_native_dtype,
 )
 from mar_st.model.names import model_source
-from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, Task, source_prompts
 from mar_st.model.tokenizers import check_tokenizer
 from mar_st.modules.arrangement import arrange, is_truncation, route, truncation, width
 from mar_st.modules.bigrams import HUB_OPTIONS
@@ -123,9 +129,9 @@ class MAR(SentenceTransformer):
             query: BERT-style encoder (`gte`, `bert`, `xlm-roberta`, `modernbert`, ...): folder, Hub name or
                 `(config, tokenizer)`. Pooled at CLS.
             document: Causal LM (`qwen3`, `qwen2`, ...) in the same forms. EOS is appended and pooled.
-            prompts: Stored prompts by name, see `model.prompts.PROMPT_NAMES`; default those that the models
-                were saved with by sentence-transformers (for queries those of the query encoder, else of the
-                document encoder), else the published ones.
+            prompts: Stored prompts by name, see `mar_st.model.encoders.PROMPT_NAMES`; default those that the
+                models were saved with by sentence-transformers (for queries those of the query encoder, else
+                of the document encoder), else the published ones.
             max_length: Maximum number of tokens per text on both sides; default 512, or a model's own limit.
             model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
             **options: Further arguments of `from_modules`: `dim`, `renormalise`, `device`.

@@ -19,6 +19,8 @@ import torch
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -44,6 +46,16 @@ def width(modules: Sequence[Any]) -> int:
     return next(
         int(m.get_embedding_dimension()) for m in reversed(modules) if hasattr(m, "get_embedding_dimension")
     )
+
+
+def check_similarity(model: Any, what: str) -> None:
+    """Refuse a model whose score of two vectors is not their product.
+
+    Raises:
+        MarError: It compares by neither cosine nor dot product.
+    """
+    if model.similarity_fn_name not in ("cosine", "dot"):
+        raise MarError(f"{what} compares by {model.similarity_fn_name}; cosine or dot product is needed.")
 
 
 def arrange(chains: Mapping[str, Sequence[nn.Module]]) -> list[nn.Module]:
@@ -90,12 +102,7 @@ def truncation(in_features: int, out_features: int) -> Dense:
     Args:
         in_features: Width of the incoming embedding.
         out_features: Width to keep (the Matryoshka dimension).
-
-    Raises:
-        ValueError: `out_features` is not between 1 and `in_features`.
     """
-    if not 1 <= out_features <= in_features:
-        raise ValueError(f"Cannot keep {out_features} of {in_features} dimensions; give 1 to {in_features}.")
     weight = torch.eye(out_features, in_features)
     layer = Dense(
         in_features, out_features, bias=False, activation_function=nn.Identity(), init_weight=weight

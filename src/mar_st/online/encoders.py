@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -22,15 +22,13 @@ from mar_st.online.native import NativeRuntime
 from mar_st.online.protocol import EncoderError, QueryEncoder, find_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
-class Runtime(Protocol):
-    """A loaded graph; one call at a time. It is made of the graph's file, its precision, and threads."""
-
-    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
+#: Computes a pack: from the graph's inputs by name to vectors, float32 `(texts or more, dim)`, valid until
+#: the next call; one call at a time.
+Run: TypeAlias = "Callable[[dict[str, np.ndarray]], np.ndarray]"
 
 
 def optional(name: str, extra: str = "online") -> Any:
@@ -46,22 +44,16 @@ def optional(name: str, extra: str = "online") -> Any:
     return load_package(name, extra=extra)
 
 
-class OnnxRuntime:
-    """A graph in ONNX Runtime; its external weights are mapped into memory."""
-
-    def __init__(self, path: Path, precision: str, threads: int) -> None:
-        del precision
-        ort = optional("onnxruntime")
-        settings = ort.SessionOptions()
-        settings.intra_op_num_threads = threads
-        settings.inter_op_num_threads = 1
-        settings.log_severity_level = 3
-        self._session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-
-    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Compute vectors, as `Runtime.run`."""
-        vectors: np.ndarray = self._session.run(None, inputs)[0]
-        return vectors
+def _onnx(path: Path, precision: str, threads: int) -> Run:
+    """Open a graph in ONNX Runtime; its external weights are mapped into memory."""
+    del precision
+    ort = optional("onnxruntime")
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 3
+    session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, inputs)[0]  # type: ignore[no-any-return]
 
 
 @cache
@@ -75,34 +67,33 @@ def _core() -> Any:
     return optional("openvino").Core()
 
 
-class OpenVINORuntime:
-    """A graph in OpenVINO; its weights are mapped into memory.
+def _openvino(path: Path, precision: str, threads: int) -> Run:
+    """Open a graph in OpenVINO; its weights are mapped into memory.
 
     With int8, 128 columns of a weight matrix share the scale of their activations.
     """
-
-    def __init__(self, path: Path, precision: str, threads: int) -> None:
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
-            "INFERENCE_NUM_THREADS": str(threads),
-            "INFERENCE_PRECISION_HINT": "f32",
-            "ENABLE_MMAP": "YES",
-        }
-        if precision == "int8":
-            settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "128"
-        self._request = _core().compile_model(str(path), "CPU", settings).create_infer_request()
-
-    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Compute vectors, as `Runtime.run`."""
-        vectors: np.ndarray = self._request.infer(inputs, share_inputs=True, share_outputs=True)[0]
-        return vectors
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_NUM_THREADS": str(threads),
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_MMAP": "YES",
+    }
+    if precision == "int8":
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "128"
+    request = _core().compile_model(str(path), "CPU", settings).create_infer_request()
+    return lambda inputs: request.infer(inputs, share_inputs=True, share_outputs=True)[0]  # type: ignore[no-any-return]
 
 
-_RUNTIMES: dict[str, Any] = {"native": NativeRuntime, "onnx": OnnxRuntime, "openvino": OpenVINORuntime}
+def _native(path: Path, precision: str, threads: int) -> Run:
+    del precision
+    return NativeRuntime(path, threads).run
 
 
-def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> Runtime:
+_RUNTIMES = {"native": _native, "onnx": _onnx, "openvino": _openvino}
+
+
+def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> Run:
     """Load the graph of a variant.
 
     Raises:
@@ -113,7 +104,7 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
         raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {', '.join(_RUNTIMES)}.")
     path = folder / variant.graph
     try:
-        opened: Runtime = _RUNTIMES[variant.runtime](path, variant.precision, threads or processors())
+        return _RUNTIMES[variant.runtime](path, variant.precision, threads or processors())
     except MarError:
         raise
     except Exception as error:  # the runtimes have exceptions of their own for damaged and unsupported graphs
@@ -121,7 +112,6 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
             f"{variant.runtime} cannot load {path} ({type(error).__name__}: {one_line(error)}). Export the "
             "encoder again, or choose another variant."
         ) from error
-    return opened
 
 
 _LOG = logging.getLogger(__name__)
@@ -176,18 +166,18 @@ class ExportedEncoder:
         listing: Listing of the folder.
         variant: The variant to use.
         front: Turns texts into inputs of the graph.
-        runtime: Runs the graph.
+        run: Runs the graph.
     """
 
-    def __init__(self, listing: Listing, variant: ExportVariant, front: TextPacker, runtime: Runtime) -> None:
+    def __init__(self, listing: Listing, variant: ExportVariant, front: TextPacker, run: Run) -> None:
         self.listing, self.variant = listing, variant
-        self._front, self._runtime = front, runtime
+        self._front, self._run = front, run
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
         self.space, self.query, self.origin = listing.space, listing.query, listing.model["identity"]
         self.prompts: Mapping[str, str | None] = listing.prompts
         self.truncation = listing.truncation
         self.identity = listing.identity(variant)
-        self._lock = threading.Lock()  # the runtime has one set of buffers
+        self._lock = threading.Lock()  # a runtime has one set of buffers
 
     @classmethod
     def open(cls, folder: Path, *, backend: str = "auto", threads: int | None = None) -> Self:
@@ -206,8 +196,8 @@ class ExportedEncoder:
             MarError: The runtime is not installed.
         """
         listing = Listing.read(folder)
-        variant, runtime = _opened(folder, listing, backend, threads)
-        return cls(listing, variant, TextPacker(folder, listing), runtime)
+        variant, run = _opened(folder, listing, backend, threads)
+        return cls(listing, variant, TextPacker(folder, listing), run)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of queries, see `QueryEncoder`."""
@@ -218,7 +208,7 @@ class ExportedEncoder:
             return vectors
         for pack in self._front.packs([prompt + text for text in texts]):
             with self._lock:
-                outputs = self._runtime.run(pack.inputs)
+                outputs = self._run(pack.inputs)
                 if outputs.ndim != 2 or outputs.shape[1] != self.dim:
                     raise EncoderError(
                         f"{self.variant.name} gives vectors {outputs.shape}, {LISTING_FILE} says {self.dim} "
@@ -234,9 +224,7 @@ class ExportedEncoder:
         return self._front.tokenizer.counts([prompt + text for text in texts])
 
 
-def _opened(
-    folder: Path, listing: Listing, backend: str, threads: int | None
-) -> tuple[ExportVariant, Runtime]:
+def _opened(folder: Path, listing: Listing, backend: str, threads: int | None) -> tuple[ExportVariant, Run]:
     """Open the variant of a back end; for `auto`, if it cannot run here, the fastest that can."""
     chosen = listing.choose(backend)
     try:
@@ -247,7 +235,7 @@ def _opened(
             raise
         for other in sorted(others, key=lambda variant: variant.milliseconds):
             with suppress(EncoderError):
-                runtime = open_runtime(folder, other, threads)
+                run = open_runtime(folder, other, threads)
                 _LOG.warning("%s is used in place of %s: %s", other.name, chosen.name, error)
-                return other, runtime
+                return other, run
         raise

@@ -277,15 +277,13 @@ class NativeRuntime:
     Args:
         path: The `.json` file that describes the graph; the weights are in the `.npy` file of the same name,
             which is mapped into memory.
-        precision: `int8`.
         threads: Threads per call.
 
     Raises:
         EncoderError: The runtime cannot run on this machine.
     """
 
-    def __init__(self, path: Path, precision: str, threads: int) -> None:
-        del precision
+    def __init__(self, path: Path, threads: int) -> None:
         self._kernels = kernels()
         try:
             content = read_json(path)
@@ -303,7 +301,7 @@ class NativeRuntime:
         close_with(self, self._kernels.mar_native_close, self._encoder)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Compute vectors as `Runtime.run`; padding, which other runtimes use to limit shapes, is skipped."""
+        """Compute the vectors of a pack, without the padding by which other runtimes limit shapes."""
         segments, pool = inputs["segments"], inputs["pool"]
         rows = max(1, int(np.count_nonzero(segments >= 0)))
         starts = np.flatnonzero(np.diff(segments[:rows], prepend=-2)).astype(np.int32)

@@ -17,7 +17,7 @@ from transformers import AutoConfig
 from mar_st.data.sequences import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.files import one_line, read_record
-from mar_st.model.context_means import HiddenMeans, sample
+from mar_st.model.context_means import cut_encoder, sample
 from mar_st.model.encoders import (
     EncoderSource,
     Role,
@@ -26,7 +26,7 @@ from mar_st.model.encoders import (
     load_encoder,
     write_encoder,
 )
-from mar_st.model.layers import keep_layers, set_dropout
+from mar_st.model.layers import set_dropout
 from mar_st.model.loading import has_routes
 from mar_st.model.mar import MAR, open_model
 from mar_st.model.native_gte import fetch
@@ -209,15 +209,8 @@ class Sides:
         """
         layers = backbone.layers_of_document or ()
         modules: list[Any] = self.modules("document")
-        means = None
-        if backbone.context_means is not None:
-            texts = self._queries(backbone.context_means)
-            means = HiddenMeans.of(
-                modules[0], layers[0], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
-            )
-        keep_layers(modules, layers)
-        if means is not None:
-            modules[0] = means.write(modules[0])
+        texts = None if backbone.context_means is None else self._queries(backbone.context_means)
+        cut_encoder(modules, layers, texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length)
         with tempfile.TemporaryDirectory() as folder:
             write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
             loaded: list[Any] = load_encoder(

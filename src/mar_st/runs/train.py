@@ -23,8 +23,8 @@ from mar_st.files import load_package, locked, one_line, read_record, replace_fo
 from mar_st.mining.miner import mine
 from mar_st.mining.retrievers import Dense
 from mar_st.mining.rules import Rules
+from mar_st.model.encoders import with_source_prompts
 from mar_st.model.loading import is_native, store_as
-from mar_st.model.prompts import with_source_prompts
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.planning.launch import Launch
 from mar_st.planning.plan import short_of_memory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
-from mar_st.data.texts import read_texts
+from mar_st.data.corpus import read_texts
 from mar_st.data.training import Source
 from mar_st.errors import MarError
 from mar_st.export.measure import BATCH_TEXTS, cosines, speed
@@ -28,11 +28,10 @@ from mar_st.files import (
     write_text,
 )
 from mar_st.lookup.fit import fit_lookup
-from mar_st.model.context_means import HiddenMeans, sample
+from mar_st.model.context_means import cut_encoder, sample
 from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
 from mar_st.model.family import add_query_encoder
-from mar_st.model.layers import keep_layers
 from mar_st.model.mar import MAR
 from mar_st.model.native_gte import fetch
 from mar_st.model.tokenizers import forget_lengths
@@ -63,7 +62,7 @@ from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import FolderTeacher, store_root, text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
@@ -143,8 +142,8 @@ class _Run:
             autocast=settings.autocast,
         )
         self.texts: dict[Side, list[str]] = {
-            "query": list(read_texts(settings.queries, table="queries")) if settings.queries else [],
-            "document": list(read_texts(settings.texts, table="corpus")) if settings.texts else [],
+            "query": read_texts(settings.queries, table="queries") if settings.queries else [],
+            "document": read_texts(settings.texts, table="corpus") if settings.texts else [],
         }
         self.train: dict[Side, list[str]] = {}
         self.held: dict[Side, list[str]] = {}
@@ -191,12 +190,12 @@ class _Run:
     def _prompt(self) -> str:
         if self.settings.prompt is not None:
             return self.settings.prompt
-        return self._model.asks["query"].prompt if self._model else ""
+        return self._model.prompts["query"] if self._model else ""
 
     @property
     def _documents_prompt(self) -> str:
         """Return the rungs' prompt for documents: the teacher's if they take its layers, else none."""
-        return self._model.asks["document"].prompt if self._model and self.side is not None else ""
+        return self._model.prompts["document"] if self._model and self.side is not None else ""
 
     def _source_side(self) -> Side | None:
         """Return the side of the teacher whose layers the rungs take; `None` for new or given encoders."""
@@ -286,19 +285,17 @@ class _Run:
     def _cut(self, modules: list[Any], rung: Rung) -> None:
         """Cut an encoder to the layers of a rung, in place; mean hidden states become the embeddings."""
         layers = kept_layers(modules, rung.layers)
-        means = self._means(modules, layers[0]) if layers[0] else None
-        keep_layers(modules, layers, what="--ladder")
-        if means is not None:
-            modules[0] = means.write(modules[0])
+        cut_encoder(
+            modules, layers, self._averaged() if layers[0] else None, max_length=self.settings.max_length
+        )
 
-    def _means(self, modules: list[Any], layer: int) -> HiddenMeans:
-        """Return the mean hidden states below a layer over the texts."""
+    def _averaged(self) -> list[str]:
+        """Return the texts whose hidden states are averaged."""
         role: Side = "query" if self.train["query"] else "document"
         prompt = self._prompt if role == "query" else self._documents_prompt
         chosen = sample(len(self.train[role]), self.settings.seed)
-        texts = [prompt + self.train[role][row] for row in chosen]
-        self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rung")
-        return HiddenMeans.of(modules[0], layer, texts, max_length=self.settings.max_length)
+        self.say(f"hidden states of {len(chosen)} texts are averaged for the embeddings of the rung")
+        return [prompt + self.train[role][row] for row in chosen]
 
     def _align(self, model: MAR, folder: Path) -> None:
         """Train a student towards the space, in place."""
@@ -341,7 +338,7 @@ class _Run:
         space, part = self.space, self.work / "result"
         result = model = self._rung(self.default)
         if self._model is not None and self.whole:
-            prompt = self._model.asks["document"].prompt
+            prompt = self._model.prompts["document"]
             result = with_documents(
                 model, self._model.model, dim=space.dim, unit=space.unit, document_prompt=prompt
             )
@@ -378,7 +375,9 @@ class _Run:
         for line in lines:
             self.say(line)
         write_json(part / REPORT_FILE, report)
-        write_text(part / "README.md", self._card(part, manifest, lines))
+        loading = loading_call(self.out.name, part)
+        card = measure.card(self.out.name, self.settings.teacher, manifest, lines, loading, whole=self.whole)
+        write_text(part / "README.md", card)
         write_json(part / MANIFEST, manifest)
         return manifest
 
@@ -407,22 +406,3 @@ class _Run:
                 report[f"cosine_{role}"] = round(float(cosines(own, taught).mean()), 4)
                 report[f"held_out_{role}"] = len(texts)
         return report
-
-    def _card(self, folder: Path, manifest: Mapping[str, Any], table: Sequence[str]) -> str:
-        """Return the model card."""
-        name = self.out.name
-        tag = "asymmetric" if self.whole else "query-encoder"
-        of_full = f"of {manifest['full_dim']} " if manifest["dim"] < manifest["full_dim"] else ""
-        documents = "documents = model.encode_document(texts)"
-        return "\n".join(
-            [
-                "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity",
-                f"tags: [mar, {tag}]", "---", "", f"# {name}", "",
-                f"A query encoder for the document space of `{self.settings.teacher}`: {manifest['dim']} "
-                f"{of_full}dimensions, compared by {manifest['similarity']}.", "",
-                "```python", "from sentence_transformers import SentenceTransformer", "",
-                f"model = {loading_call(name, folder)}  # the folder", "queries = model.encode_query(texts)",
-                documents if self.whole else "# documents: the vectors that are stored already", "```", "",
-                "```text", *table, "```", "", f"Details: `{MANIFEST}` and `{REPORT_FILE}`.", "",
-            ]
-        )  # fmt: skip

@@ -13,11 +13,10 @@ from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig
 
 from mar_st.errors import MarError
-from mar_st.model.encoders import check_source, linear_projection, load_encoder
+from mar_st.model.encoders import PROMPT_NAMES, check_source, linear_projection, load_encoder
 from mar_st.model.layers import set_dropout
 from mar_st.model.mar import MAR, open_model
 from mar_st.model.names import model_source
-from mar_st.model.prompts import PROMPT_NAMES
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules.arrangement import is_truncation, route, truncation, width
 

@@ -1,4 +1,4 @@
-"""What a query encoder keeps of its teacher's scores on tasks, and its speed and size."""
+"""What a query encoder keeps of its teacher's scores on tasks, its speed and size, and its card."""
 
 from __future__ import annotations
 
@@ -122,3 +122,33 @@ def table_lines(report: Mapping[str, Any]) -> list[str]:
     notes = [] if searched else ["Search was not measured: give a task with --eval."]
     table = pd.DataFrame(rows).to_string(index=False)
     return [*table.splitlines(), f"{CAUTION}. Times: {report['method']}.", *notes]
+
+
+def card(
+    name: str, teacher: str, manifest: Mapping[str, Any], table: Sequence[str], loading: str, *, whole: bool
+) -> str:
+    """Return the model card.
+
+    Args:
+        name: Name of the model.
+        teacher: Name of its teacher.
+        manifest: Content of `space.json`.
+        table: Lines of the table of query encoders.
+        loading: The call that loads the model.
+        whole: Whether it can encode documents.
+    """
+    tag = "asymmetric" if whole else "query-encoder"
+    of_full = f"of {manifest['full_dim']} " if manifest["dim"] < manifest["full_dim"] else ""
+    documents = "documents = model.encode_document(texts)"
+    return "\n".join(
+        [
+            "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity",
+            f"tags: [mar, {tag}]", "---", "", f"# {name}", "",
+            f"A query encoder for the document space of `{teacher}`: {manifest['dim']} "
+            f"{of_full}dimensions, compared by {manifest['similarity']}.", "",
+            "```python", "from sentence_transformers import SentenceTransformer", "",
+            f"model = {loading}  # the folder", "queries = model.encode_query(texts)",
+            documents if whole else "# documents: the vectors that are stored already", "```", "",
+            "```text", *table, "```", "", "Details: `space.json` and `ladder.json`.", "",
+        ]
+    )  # fmt: skip

@@ -117,7 +117,10 @@ class TokenDropout:
         other = next((module for module in encoders.values() if not isinstance(module, Transformer)), None)
         if other is not None:
             raise MarError(f"token_dropout is for transformers; got {type(other).__name__}.")
-        self.special = {route: _special_tokens(encoder.tokenizer) for route, encoder in encoders.items()}
+        self.special = {}
+        for route, encoder in encoders.items():
+            self.special[route] = torch.zeros(len(encoder.tokenizer), dtype=torch.bool)
+            self.special[route][encoder.tokenizer.all_special_ids] = True
         self._placed = {
             route
             for route, encoder in encoders.items()
@@ -166,10 +169,3 @@ def _close_up(batch: dict[str, Any], column: str) -> None:
         if value is not None:
             batch[f"{column}_{name}"] = value.gather(1, order)
     batch[f"{column}_position_ids"] = order.contiguous()
-
-
-def _special_tokens(tokenizer: Any) -> Tensor:
-    """Return the mask of special tokens, `(vocabulary,)` bool."""
-    special = torch.zeros(len(tokenizer), dtype=torch.bool)
-    special[tokenizer.all_special_ids] = True
-    return special

@@ -15,7 +15,7 @@ from sentence_transformers.base.modules import Router, Transformer
 from mar_st.data.columns import column_texts, dataset_of, to_dataset
 from mar_st.data.sequences import numbered
 from mar_st.errors import MarError
-from mar_st.modules.arrangement import route
+from mar_st.modules.arrangement import check_similarity, route
 from mar_st.stages.samplers import text_columns
 from mar_st.teachers.model import CrossEncoderTeacher, ModelTeacher
 
@@ -244,11 +244,7 @@ def taught(
     if isinstance(teacher, CrossEncoder):
         scores = CrossEncoderTeacher(teacher, store).scores
         return {name: with_scores(columns, scores) for name, columns in data.items()}
-    if teacher.similarity_fn_name not in ("cosine", "dot"):
-        raise MarError(
-            f"stage {stage.name}: the teacher must score by cosine or dot product; this one scores by "
-            f"{teacher.similarity_fn_name}."
-        )
+    check_similarity(teacher, f"stage {stage.name}: the teacher")
     encoder: Any = teacher.eval()
     result = {}
     for source in sources:

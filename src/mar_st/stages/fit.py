@@ -5,7 +5,6 @@ For as long as it trains, encoders are compiled, or recompute their activations.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from contextlib import contextmanager, nullcontext
@@ -20,17 +19,16 @@ from transformers.utils import logging
 
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import Task, load_task, score
-from mar_st.files import last_checkpoint, write_text
+from mar_st.files import last_checkpoint
 from mar_st.kernels.build import trim
 from mar_st.planning.launch import Launch
 from mar_st.stages.collate import StageCollator, TokenDropout, check_mixture
 from mar_st.stages.columns import check_prompts, document_columns
 from mar_st.stages.samplers import TrainRows, train_batches
-from mar_st.stages.trainer import LENT_PREFIX, METRICS_FILE, StageSettings, StageTrainer
+from mar_st.stages.trainer import LENT_PREFIX, StageSettings, StageTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
@@ -140,35 +138,19 @@ GPU_WORKERS = 4
 
 
 class _Records(TrainerCallback):
-    """Writes every log record to `metrics.jsonl`, and asks for one before each checkpoint and at the end.
+    """Asks for a log record before each checkpoint and at the end.
 
     A checkpoint is thus written only after the loss was found to be finite. On a CPU freed memory is returned
     to the system: the C library keeps it, and batches of varying lengths leave holes in its heap, so that the
     process would grow from 4 to 10 GB in 470 steps of a 9M-parameter encoder.
     """
 
-    def __init__(self, path: Path, *, on_cpu: bool) -> None:
-        self.path, self.on_cpu = path, on_cpu
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        del args, control, kwargs
-        if state.is_world_process_zero:
-            write_text(self.path, "".join(json.dumps(row) + "\n" for row in state.log_history))
-
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        del args, kwargs
+        del kwargs
         if control.should_save or state.global_step >= state.max_steps:
             control.should_log = True
-        if self.on_cpu and state.global_step % TRIM_STEPS == 0:
+        if args.use_cpu and state.global_step % TRIM_STEPS == 0:
             trim()
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        del args, control, kwargs
-        if state.is_world_process_zero:
-            with self.path.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
 
 
 class DevEvaluator(BaseEvaluator):
@@ -281,7 +263,7 @@ def fit(
         data_collator=StageCollator(
             model.preprocess, router_mapping=router_mapping, prompts=prompts, mixed=mixed, dropout=dropout
         ),
-        callbacks=[_Records(settings.folder / METRICS_FILE, on_cpu=arguments.use_cpu)],
+        callbacks=[_Records()],
     )
     _train(trainer, stage, settings)
 

@@ -43,7 +43,7 @@ def train_retromae(
         sources: Data settings with their texts or triples.
         stage: Hyperparameters and mask rates.
         settings: Run folder, seed, precision.
-        head: Masked-LM head to start from, see `model.mlm_head.source_head`; default random weights. In both
+        head: Masked-LM head to start from, see `source_head`; default random weights. In both
             cases the decoder starts with random weights.
 
     Raises:

@@ -22,6 +22,7 @@ from sentence_transformers.base.modules.module import Module
 from torch.utils.data import DataLoader
 
 from mar_st.errors import MarError
+from mar_st.files import write_text
 from mar_st.stages.collate import COUNTS_KEY
 from mar_st.teachers.store import TeacherStore, store_root
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Evaluation
     from mar_st.stages.samplers import TrainBatches, TrainRows
 
+#: All log records of a stage, beside its folder of checkpoints.
 METRICS_FILE = "metrics.jsonl"
 
 #: Trained parameters, in a checkpoint; prefix of the loss's parameters while DeepSpeed holds them.
@@ -205,7 +207,7 @@ class StageTrainer(SentenceTransformerTrainer):
     # -- records and evaluations --
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """Add the parts of the loss and the throughput of all processes to a record of the loss.
+        """Add the parts of the loss and the throughput of all processes to a record; write `metrics.jsonl`.
 
         The trainer's mean loss over all steps is left out, because it is wrong after a resume.
 
@@ -230,6 +232,9 @@ class StageTrainer(SentenceTransformerTrainer):
                 logs["peak_memory_gb"] = round(torch.cuda.max_memory_allocated(self.args.device) / 1e9, 3)
             self._restart_counts()
         super().log(logs, start_time)
+        if self.is_world_process_zero():
+            records = "".join(json.dumps(record) + "\n" for record in self.state.log_history)
+            write_text(Path(str(self.args.output_dir)).with_name(METRICS_FILE), records)
 
     def _restart_counts(self) -> None:
         self._texts = self._tokens = 0

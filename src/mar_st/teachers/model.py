@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,26 +28,14 @@ if TYPE_CHECKING:
     from mar_st.teachers.store import TeacherStore
 
 
-@dataclass(frozen=True)
-class RoleEncoding:
-    """Settings by which a teacher encodes texts of a role.
-
-    Attributes:
-        task: The task by which a `Router` finds its route.
-        prompt: Prompt before the text.
-    """
-
-    task: Side
-    prompt: str = ""
-
-
 class ModelTeacher:
     """A model that encodes texts when they are first requested.
 
     Args:
         model: The model, in evaluation mode.
         store: Teacher store that keeps its vectors.
-        asks: How to encode queries and documents.
+        prompts: Prompts before queries and before documents.
+        routes: Route of a model with routes that encodes queries, and documents; default their own.
         autocast: Compute in bfloat16 where torch considers it safe.
         batch_size: Maximum texts per forward pass; fewer if they are long.
     """
@@ -57,12 +44,14 @@ class ModelTeacher:
         self,
         model: SentenceTransformer,
         store: TeacherStore,
-        asks: Mapping[Side, RoleEncoding],
+        prompts: Mapping[Side, str],
         *,
+        routes: Mapping[Side, Side] | None = None,
         autocast: bool = False,
         batch_size: int = 64,
     ) -> None:
-        self.model, self.store, self.asks = model, store, dict(asks)
+        self.model, self.store, self.prompts = model, store, dict(prompts)
+        self.routes: Mapping[Side, Side] = routes or {"query": "query", "document": "document"}
         self.autocast, self.batch_size = autocast, batch_size
         self._digests: dict[Side, str] = {}
 
@@ -76,52 +65,42 @@ class ModelTeacher:
             normalised: False: vectors before normalisation, with the dimensions that the route keeps.
             **options: Further arguments of the class.
         """
-        document = RoleEncoding("document", mar.prompts.get("document") or "")
+        prompt = mar.prompts.get("document") or ""
         model: SentenceTransformer = mar
         if not normalised:
             modules: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
             model = SentenceTransformer(modules=modules, device=str(mar.device)).eval()
-        return cls(model, store, {"query": document, "document": document}, **options)
+        routes: dict[Side, Side] = {"query": "document", "document": "document"}
+        return cls(model, store, {"query": prompt, "document": prompt}, routes=routes, **options)
 
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
         document = next((text for name in DOCUMENT_PROMPTS if (text := model.prompts.get(name))), "")
-        asks: dict[Side, RoleEncoding] = {
-            "query": RoleEncoding("query", model.prompts.get("query") or ""),
-            "document": RoleEncoding("document", document),
-        }
-        return cls(model, store, asks, **options)
+        return cls(model, store, {"query": model.prompts.get("query") or "", "document": document}, **options)
 
     def with_query_prompt(self, prompt: str) -> Self:
         """Return the same teacher with another query prompt; its weights are digested once."""
         teacher = copy.copy(self)
-        teacher.asks = {**self.asks, "query": replace(self.asks["query"], prompt=prompt)}
+        teacher.prompts = {**self.prompts, "query": prompt}
         return teacher
 
     def identity(self, role: Side) -> dict[str, Any]:
         """Return the digest of the modules that encode this role, and the settings of the vectors."""
-        ask = self.asks[role]
-        if ask.task not in self._digests:
-            self._digests[ask.task] = modules_digest(route(self.model, ask.task))
+        encoder = self.routes[role]
+        if encoder not in self._digests:
+            self._digests[encoder] = modules_digest(route(self.model, encoder))
         return {
             "kind": "model",
-            "modules": self._digests[ask.task],
-            "prompt": ask.prompt,
+            "modules": self._digests[encoder],
+            "prompt": self.prompts[role],
             "autocast": self.autocast,
         }
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
         """Return vectors of texts, `(len(texts), dim)` float32."""
-        ask = self.asks[role]
-        engine = Engine(
-            self.model,
-            ask.task,
-            prompt=ask.prompt,
-            rows=self.batch_size,
-            autocast=self.autocast,
-        )
-        return engine.encode(texts)
+        options: dict[str, Any] = {"rows": self.batch_size, "autocast": self.autocast}
+        return Engine(self.model, self.routes[role], prompt=self.prompts[role], **options).encode(texts)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Return vectors of texts from the store; missing ones are computed."""

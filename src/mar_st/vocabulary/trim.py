@@ -342,7 +342,12 @@ def cut_backbones(
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         folders[side] = root / digest[:32]
         if not folders[side].is_dir():
-            texts = [_source_texts(known[n]) if n in known else file_texts(n) for n in cut.texts]
+            texts = [
+                Texts.joined([Triples.of(known[name].triples).texts, known[name].texts])
+                if name in known
+                else file_texts(name)
+                for name in cut.texts
+            ]
             done = trim(
                 backbone.source,
                 folders[side],
@@ -354,7 +359,3 @@ def cut_backbones(
             before, after = done.pieces
             say(f"{side} vocabulary: {after:,} of {before:,} pieces, {done.kept_tokens:.3%} of the tokens")
     return folders
-
-
-def _source_texts(source: Source) -> Texts:
-    return Texts.joined([Triples.of(source.triples).texts, source.texts])

@@ -1,27 +1,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from mar_st.cli import main
 from mar_st.data.columns import to_dataset
 from mar_st.data.training import read_source
 from mar_st.recipes.schema import Data
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
-
 
 TOPICS = ["头疼", "发热", "感冒", "咳嗽", "高血压", "失眠", "胃痛", "皮疹"]
 
@@ -39,9 +24,9 @@ def pairs(tmp_path):
     return path
 
 
-def test_mine_writes_triples_that_train(command, pairs, tmp_path):
+def test_mine_writes_triples_that_train(run_mar, pairs, tmp_path):
     out = tmp_path / "mined"
-    code, text, _ = command(
+    code, text, _ = run_mar(
         "mine", pairs, out, "--model", "bm25", "--range-max", 20, "--range-min", 1, "--num-negatives", 4
     )
     assert code == 0
@@ -61,40 +46,27 @@ def test_mine_writes_triples_that_train(command, pairs, tmp_path):
     assert not (tmp_path / "mined.run").exists()
 
 
-def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
+def test_mining_by_a_model_again_changes_nothing(run_mar, pairs, tmp_path, mar):
     mar.save_pretrained(str(tmp_path / "mar"))
     arguments = (
         "mine", pairs, tmp_path / "mined", "--model", tmp_path / "mar", "--model", "bm25", "--teacher",
         tmp_path / "mar", "--relative-margin", "0.05", "--range-max", 10, "--num-negatives", 2,
         "--where", "source=s1", "--json",
     )  # fmt: skip
-    code, text, err = command(*arguments)
+    code, text, err = run_mar(*arguments)
     manifest = json.loads(text)
     assert (code, manifest["counts"]["triples read"]) == (0, 12)
     assert manifest["settings"]["where"] == {"source": "s1"}
     assert any((tmp_path / "teacher-store").rglob("teacher.json"))
     assert "mining: 12 queries" in err
     before = (tmp_path / "mined" / "triples.jsonl").stat()
-    code, text, err = command(*arguments)
+    code, text, err = run_mar(*arguments)
     assert (code, json.loads(text)) == (0, manifest)
     assert "finished before, kept" in err
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
-    code, _, err = command(*arguments, "--consistent", 5)
+    code, _, err = run_mar(*arguments, "--consistent", 5)
     assert code == 2
     assert "is not the result of this command" in err
-
-
-def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    rows = [{"_id": str(i), "title": "头疼", "text": f"头疼怎么办第{i}条"} for i in range(5)]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out = tmp_path / "mined"
-    options = ("--num-negatives", 4, "--range-max", 4, "--json")
-    code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, *options)
-    assert code == 0
-    assert json.loads(text)["counts"]["documents"] == 24 + 5
-    assert "第" in (out / "triples.jsonl").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -106,14 +78,14 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
         (("--num-negatives", "0"), "nothing to do"),
     ],
 )
-def test_mistakes_are_reported(command, pairs, tmp_path, arguments, message):
+def test_mistakes_are_reported(run_mar, pairs, tmp_path, arguments, message):
     import re
 
-    code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "bm25", *arguments)
+    code, _, err = run_mar("mine", pairs, tmp_path / "mined", "--model", "bm25", *arguments)
     assert code == 2
     assert re.search(message, err), err
 
 
-def test_a_missing_model_is_refused(command, pairs, tmp_path):
-    code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "./no-model")
+def test_a_missing_model_is_refused(run_mar, pairs, tmp_path):
+    code, _, err = run_mar("mine", pairs, tmp_path / "mined", "--model", "./no-model")
     assert (code, "There is no folder ./no-model" in err) == (2, True)

@@ -18,37 +18,6 @@ TRIPLES = [
 ]
 
 
-def test_each_query_gets_one_row_if_one_positive_is_asked_for():
-    data = to_dataset(TRIPLES, negatives=0, seed=0, positives="one")
-    assert data["query"][:] == ["问零", "问一"]
-    assert data["positive"][0] in TRIPLES[0].positives
-
-
-def test_negatives_are_repeated_only_if_there_are_too_few():
-    data = to_dataset(TRIPLES, negatives=2, seed=0)
-    for row in data.select([0, 1]):
-        assert {row["negative_1"], row["negative_2"]} == {"错2", "错3"}
-    assert data[2]["negative_1"] == data[2]["negative_2"] == "错0"
-
-
-@pytest.mark.parametrize(("weight", "rows"), [(0.3, 3), (1.0, 10), (2.5, 25)])
-def test_weights_multiply_rows(weight, rows):
-    triples = [Triple(f"问{i}", (f"答{i}",), tuple(f"错{i}{j}" for j in range(5))) for i in range(10)]
-    data = to_dataset(triples, negatives=1, seed=0, weight=weight)
-    assert len(data) == rows
-    assert data.to_dict() == to_dataset(triples, negatives=1, seed=0, weight=weight).to_dict()
-    if weight > 2:  # drawn again, not repeated
-        assert data["negative_1"][:10] != data["negative_1"][10:20]
-        assert data["query"][:10] == data["query"][10:20]
-
-
-@pytest.mark.parametrize("positives", ["one", "all"])
-@pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
-def test_weights_that_give_no_or_endless_rows_are_refused(positives, weight):
-    with pytest.raises(MarError, match=f"weight of data is above 0 and finite; got {weight}"):
-        to_dataset(TRIPLES, negatives=0, seed=0, positives=positives, weight=weight)
-
-
 @pytest.mark.parametrize("negatives", [0, 1])
 def test_no_triples_are_no_rows(negatives):
     data = to_dataset([], negatives=negatives, seed=0, weight=1.5)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mar_st.encode.corpus import Entry, FieldTypes, ShardReader, read_corpus, scan_corpus
+from mar_st.data.corpus import Entry, FieldTypes, ShardReader, read_corpus, scan_corpus
 from mar_st.errors import MarError
 from mar_st.text.texts import join_document
 
@@ -115,7 +115,7 @@ def test_sources_that_are_no_corpus_are_refused(tmp_path: Path) -> None:
 
 def test_reading_does_not_import_torch(file: Path) -> None:
     code = (
-        "import sys; from mar_st import VectorFolder; from mar_st.encode.corpus import read_corpus; "
+        "import sys; from mar_st import VectorFolder; from mar_st.data.corpus import read_corpus; "
         f"print(len(list(read_corpus({str(file)!r})))); "
         "assert not {'torch', 'sentence_transformers'} & set(sys.modules)"
     )

@@ -11,9 +11,8 @@ import pytest
 from mar_st.data.columns import to_dataset
 from mar_st.data.rows import locate
 from mar_st.data.sequences import Triple
-from mar_st.data.training import read_source
+from mar_st.data.training import data_digest, read_source
 from mar_st.errors import MarError
-from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data
 
 
@@ -116,19 +115,6 @@ def test_the_entry_sets_the_template_of_the_instruction(tmp_path):
         assert triples == read_triples(_write(tmp_path / "bare.jsonl", ROWS))
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("{instruction: '{instruction} '}", "write prompt: ''"),
-        ("{instruction: 'Query: ', prompt: ''}", "says where the text goes"),
-        ("{form: texts, role: query, instruction: '{instruction} ', prompt: ''}", "is for pairs"),
-    ],
-)
-def test_invalid_instruction_settings_are_refused(setting, message):
-    with pytest.raises(MarError, match=message):
-        load_recipe("mar-mini", [f"data.retrieval={setting[:-1]}, name: retrieval, path: x}}"])
-
-
 def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
     rows = {"premise": ["前", "前"], "hypothesis": ["是", "否"], "label": [1, 0]}
     features = datasets.Features(
@@ -154,3 +140,29 @@ def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
     ]
     with pytest.raises(MarError, match="a file or a folder is needed"):
         locate("hub:org/nli")
+
+
+def test_the_digest_covers_contents_names_and_settings(tmp_path):
+    path = _write(tmp_path / "rows.jsonl", ROWS)
+    first = data_digest(_entry(path))
+    assert data_digest(_entry(path, weight=2)) == first == data_digest(_entry(path))
+    assert data_digest(_entry(path, limit=3)) != first
+    _write(tmp_path / "rows.jsonl", ROWS[:-1])
+    assert data_digest(_entry(path)) != first
+    with pytest.raises(MarError, match="There is no file"):
+        data_digest(str(tmp_path / "absent"))
+
+
+def test_positives_of_the_query_and_their_copies_are_no_negatives(tmp_path):
+    rows = [
+        {"query": "问", "positives": ["多喝水，ABC"], "negatives": ["打球", "多休息。", "多 喝 水 ａｂｃ"]},
+        {"query": "问", "positives": ["多休息"], "negatives": ["熬夜", "打球!"]},
+        {"query": "别的", "positives": ["打球"], "negatives": ["多休息"]},
+    ]
+    source = read_source(_entry(_write(tmp_path / "rows.jsonl", rows)))
+    assert source.triples == [
+        Triple("问", ("多喝水，ABC",), ("打球",)),
+        Triple("问", ("多休息",), ("熬夜", "打球!")),
+        Triple("别的", ("打球",), ("多休息",)),
+    ]
+    assert source.left_out == {"negatives that answer their query": 2}

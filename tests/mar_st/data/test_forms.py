@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from mar_st.data.columns import to_dataset
 from mar_st.data.sequences import Triple
@@ -27,18 +25,6 @@ def _entry(path, **settings):
 ROWS = [{"query": f"问{i}", "positive": f"答{i}", "source": "ab"[i % 2]} for i in range(10)]
 
 
-def test_parquet_and_shards_equal_jsonl(tmp_path):
-    expected = read_source(_entry(_write(tmp_path / "rows.jsonl", ROWS)), 0).triples
-    parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rows.parquet")
-    shards = tmp_path / "shards"
-    shards.mkdir()
-    parquet.write_table(pa.Table.from_pylist(ROWS[:4]), shards / "00.parquet")
-    parquet.write_table(pa.Table.from_pylist(ROWS[4:]), shards / "01.parquet")
-    assert len(expected) == 10
-    assert read_source(_entry(tmp_path / "rows.parquet"), 0).triples == expected
-    assert read_source(_entry(shards), 0).triples == expected
-
-
 def test_columns_where_and_limit_select_the_data(tmp_path):
     path = _write(tmp_path / "rows.jsonl", [{"title": r["query"], "body": r["positive"], **r} for r in ROWS])
     renamed = [{"title": r["query"], "body": r["positive"], "source": r["source"]} for r in ROWS]
@@ -55,16 +41,6 @@ def test_columns_where_and_limit_select_the_data(tmp_path):
         read_source(_entry(other, columns={"query": "headline"}), 0)
     with pytest.raises(MarError, match=r"holds no triples with source in \['z'\]"):
         read_source(_entry(path, where={"source": ("z",)}), 0)
-
-
-def test_answers_of_a_query_in_any_row_are_no_negatives_of_it(tmp_path):
-    rows = [
-        {"query": "感冒吃什么药", "positive": "多喝水，休息", "negative": ["多喝水, 休息。", "骨折后制动"]},
-        {"query": "感冒吃什么药", "positive": "服退烧药", "negative": ["多喝水，休息", "低盐饮食"]},
-        {"query": "血压高怎么办", "positive": "低盐饮食", "negative": ["多喝水，休息"]},
-    ]
-    triples = read_source(_entry(_write(tmp_path / "rows.jsonl", rows)), 0).triples
-    assert [list(triple.negatives) for triple in triples] == [["骨折后制动"], ["低盐饮食"], ["多喝水，休息"]]
 
 
 def test_labelled_pairs_are_grouped_by_their_first_sentence(tmp_path):

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
-from mar_st.encode.engine import Engine
+from mar_st.encode.engine import Engine, FrontEnd, distinct
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -169,3 +169,21 @@ def test_more_tokens_than_positions_are_refused(kind: str, most: int) -> None:
     assert Engine(model, max_length=most).encode(["头" * 200]).shape == (1, 64)
     with pytest.raises(MarError, match=f"positions for {most} tokens; max_length {most + 1}"):
         Engine(model, max_length=most + 1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("prompt", ["", "头疼"])
+def test_padded_features_are_those_of_the_module(side: str, prompt: str) -> None:
+    given = ["头疼吃什么药", "", "感冒", "高血压怎么办呢", "感冒", "�a b\n", "药" * 100]
+    module: Any = load_encoder((make_config("gte"), make_tokenizer("query", side)), "query", max_length=32)[0]
+    end = FrontEnd(module, prompt=prompt, task=None, max_length=None, rows=4)
+    window = end.window(given, 80)
+    assert len(window.lengths) == len(set(given))
+    unique, _ = distinct(given)
+    for rows in window.batches:
+        features = end.features(window, rows)
+        expected = module.preprocess([unique[row] for row in rows], prompt=prompt or None)
+        assert features.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(features[name], value) if torch.is_tensor(value) else features[name] == value
+    assert len(window.batches) > 1

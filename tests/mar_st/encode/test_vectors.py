@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mar_st.encode.vectors import Vectors, unit
+from mar_st.errors import MarError
 
 
 def test_sources_are_read_one_after_the_other() -> None:
@@ -14,6 +16,8 @@ def test_sources_are_read_one_after_the_other() -> None:
     np.testing.assert_allclose(source[[1, 2, 0]], vectors[[3, 0, 7]], atol=1e-3)
     np.testing.assert_array_equal(np.concatenate(list(source.blocks(100)))[2:], vectors.astype(np.float16))
     np.testing.assert_array_equal(source.select(np.array([1]))[0], vectors[3])
+    with pytest.raises(MarError, match="have only 8 dimensions"):
+        Vectors([vectors], dim=9)
     whole = Vectors([3 * vectors], normalised=True)
     np.testing.assert_allclose(np.linalg.norm(whole[5:9], axis=1), 1, rtol=1e-6)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from mar_st.errors import MarError
 from mar_st.evaluation.tasks import Task, TaskData, encode_texts
 from mar_st.model.mar import MAR
 
@@ -50,14 +49,3 @@ def test_without_a_fitting_prompt_plain_models_use_their_default_and_routes_use_
     routed.prompts = {"query": "感冒"}
     vectors = encode_texts(routed, ["高血压"], _data("sts"), None)
     assert vectors.numpy() == pytest.approx(routed.encode(["高血压"], task="query", prompt=""), abs=1e-6)
-
-
-def test_a_task_may_name_the_prompt_of_its_queries(model):
-    named = Task(name="faq", path="faq", prompt="other")
-    model.prompts = {"query": "感冒", "other": "胃"}
-    vectors = encode_texts(model, ["高血压"], _data("retrieval", named), "query")
-    assert vectors.numpy() == pytest.approx(model.encode(["胃高血压"], prompt=""), abs=1e-6)
-    model.prompts = {}
-    encode_texts(model, ["高血压"], _data("retrieval", named), "document")
-    with pytest.raises(MarError, match="asks for the prompt 'other'; the model has none"):
-        encode_texts(model, ["高血压"], _data("retrieval", named), "query")

@@ -88,16 +88,17 @@ def test_sts_keeps_the_predicted_similarities(model, make_folder):
     assert ranked.scores([values]).kind == "spearman"
 
 
-def test_queries_get_their_prompt(encoder_folder, make_folder):
-    prompted = SentenceTransformer(
-        str(encoder_folder), device="cpu", prompts={"query": "感冒", "Reranking-query": "高血压", "STS": "胃"}
-    )
+def test_a_task_may_name_the_prompt_of_its_queries(encoder_folder, make_folder):
+    prompted = SentenceTransformer(str(encoder_folder), device="cpu", prompts={"query": "感冒", "STS": "胃"})
     plain = SentenceTransformer(str(encoder_folder), device="cpu")
-    for kind, prefix in (("Retrieval", "感冒"), ("Reranking", "高血压"), ("STS", "胃")):
-        data = load_task(Task(name="t", path=str(make_folder(kind)), metric="mrr" if kind != "STS" else None))
+    for kind, prefix in (("Retrieval", "感冒"), ("STS", "胃")):
+        prompt = "query" if kind == "Retrieval" else "STS"
+        data = load_task(Task(name="t", path=str(make_folder(kind)), prompt=prompt))
         changed = {key: prefix + text for key, text in data.queries.items()}
         pairs = [(prefix + a, prefix + b) for a, b in data.pairs]
-        by_hand = type(data)(**{**vars(data), "queries": changed, "pairs": pairs})
+        by_hand = type(data)(
+            **{**vars(data), "queries": changed, "pairs": pairs, "task": Task(name="t", path="t")}
+        )
         assert score(prompted, data) == pytest.approx(score(plain, by_hand), abs=1e-6)
     data = load_task(Task(name="t", path=str(make_folder("STS", "other")), prompt="nowhere"))
     with pytest.raises(MarError, match="asks for the prompt 'nowhere'; the model has"):
@@ -116,17 +117,6 @@ def test_sts_takes_the_default_prompt_as_in_mteb(encoder_folder, make_folder, pr
     assert data.scores([score(prompted, data)]).per_seed()[0] == pytest.approx(expected, abs=1e-5)
     plain = SentenceTransformer(str(encoder_folder), device="cpu")
     assert data.scores([score(plain, data)]).per_seed()[0] != pytest.approx(expected, abs=1e-5)
-
-
-def test_prompts_of_a_type_come_before_those_of_a_role(encoder_folder, make_folder):
-    prompts = {"query": "感冒", "Retrieval-query": "高血压", "Retrieval-document": "胃"}
-    prompted = SentenceTransformer(str(encoder_folder), device="cpu", prompts=prompts)
-    plain = SentenceTransformer(str(encoder_folder), device="cpu")
-    data = load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="mrr"))
-    queries = {key: "高血压" + text for key, text in data.queries.items()}
-    corpus = {key: "胃" + text for key, text in data.corpus.items()}
-    by_hand = type(data)(**{**vars(data), "queries": queries, "corpus": corpus})
-    assert score(prompted, data) == pytest.approx(score(plain, by_hand))
 
 
 def test_packaged_tasks_are_found_by_name():

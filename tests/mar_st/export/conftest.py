@@ -92,7 +92,7 @@ def native(model, folder, threads=2):
     parts = parts_of(list(model))
     listing = write_front(TorchEncoder(model), parts, folder, source="tiny")
     variant = native_writer(PackedEncoder(parts).eval(), {}, listing, folder)("int8")
-    return NativeRuntime(folder / variant.graph, "int8", threads), TextPacker(folder, listing)
+    return NativeRuntime(folder / variant.graph, threads), TextPacker(folder, listing)
 
 
 @pytest.fixture(scope="session")

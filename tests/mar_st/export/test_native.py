@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -157,7 +156,7 @@ def test_vectors_do_not_depend_on_the_other_texts(model_type, tmp_path):
     alone = np.concatenate([vectors(computes, front, [text]) for text in texts])
     np.testing.assert_array_equal(vectors(computes, front, texts), alone)
     for threads in (2, 5):
-        many = NativeRuntime(tmp_path / "native-int8.json", {}, threads)
+        many = NativeRuntime(tmp_path / "native-int8.json", threads)
         for _ in range(20):
             np.testing.assert_array_equal(vectors(many, front, texts), alone)
 
@@ -219,17 +218,3 @@ def test_unsupported_models_are_refused(tmp_path):
     modules = [*make_model("bert"), Dense(32, 8, activation_function=nn.Softplus())]
     with pytest.raises(MarError, match="no activation 'softplus' after pooling"):
         native(SentenceTransformer(modules=modules, device="cpu"), tmp_path)
-
-
-@needs_kernels
-def test_a_damaged_export_is_one_clear_error(tmp_path):
-    native(make_model("qwen3", "lasttoken", dense=8), tmp_path)
-    path, weights = tmp_path / "native-int8.json", tmp_path / "native-int8.npy"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**content, "tables": 10**9}), encoding="utf-8")
-    with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
-        NativeRuntime(path, "int8", 1)
-    path.write_text(json.dumps(content), encoding="utf-8")
-    weights.write_bytes(weights.read_bytes()[:-64])
-    with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
-        NativeRuntime(path, "int8", 1)

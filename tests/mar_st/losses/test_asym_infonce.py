@@ -9,12 +9,11 @@ from sentence_transformers.sentence_transformer.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.encoders import load_encoder
-from mar_st.recipes.load import load_recipe
 
 QUERIES = ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽", "医生你好"]
 POSITIVES = ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办", "你好"]
@@ -86,19 +85,6 @@ def test_dims_are_the_mean_over_renormalised_prefixes(mar, both):
     torch.testing.assert_close(loss.last_parts["dim_5"], parts[1].detach() / 3)
 
 
-def test_one_full_dim_equals_the_plain_loss(mar):
-    columns = _columns()
-    plain = AsymInfoNCELoss(mar, temperature=0.5)
-    full = AsymInfoNCELoss(mar, temperature=0.5, dims=[8])
-    cut = AsymInfoNCELoss(mar, temperature=0.5, dims=[3])
-    values = [loss.compute_loss_from_embeddings(columns, None) for loss in (plain, full, cut)]
-    assert torch.equal(values[0], values[1])
-    assert all(torch.equal(*pair) for pair in zip(*(_gradients(v, columns) for v in values[:2]), strict=True))
-    prefixes = [column[:, :3] for column in columns]
-    assert torch.equal(values[2], plain.compute_loss_from_embeddings(prefixes, None))
-    assert (values[2] - values[0]).abs() > 1e-3
-
-
 @pytest.mark.parametrize("dims", [(), (8, 3)])
 @pytest.mark.parametrize("both", [False, True])
 def test_equals_multiple_negatives_ranking_loss(mar, both, dims):
@@ -123,7 +109,7 @@ def test_without_normalisation_scores_are_dot_products(mar):
     prefix = AsymInfoNCELoss(mar, temperature=1.0, dims=[4]).compute_loss_from_embeddings(columns, None)
     _close(prefix, _naive([column[:, :4] for column in columns], 1.0, unit=False), columns)
     mar.similarity_fn_name = "euclidean"
-    with pytest.raises(ValueError, match="scores by euclidean"):
+    with pytest.raises(ValueError, match="compares by euclidean"):
         AsymInfoNCELoss(mar)
 
 
@@ -221,33 +207,6 @@ def _same(first, second, relative=1e-5):
 
 
 ROUTES = ("query", "document", "document")
-OPTIONS = [
-    {},
-    {"dims": (32, 8)},
-    {"learnable_temperature": True},
-    {"dims": (32, 8), "learnable_temperature": True, "both_directions": True, "false_negative_margin": 0.1},
-]
-
-
-@pytest.mark.thorough(but=["2-options3", "5-options0", "7-options2", "2-options1"])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("size", [1, 2, 5, 7])
-def test_gradcache_equals_plain(mar, size, options):
-    plain = _step(_without_dropout(mar), ROUTES, temperature=0.1, **options)
-    cached = _step(mar, ROUTES, temperature=0.1, mini_batch_size=size, **options)
-    _same(plain, cached)
-    torch.testing.assert_close(plain[2], cached[2])
-    assert bool(options.get("learnable_temperature")) is ("log_scale" in cached[1])
-    with pytest.raises(AssertionError):
-        _same(_step(mar, ROUTES, temperature=0.11, **options), cached)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("options", OPTIONS)
-def test_gradcache_equals_plain_for_one_encoder(symmetric, options):
-    tasks = (None, None, None)
-    plain = _step(_without_dropout(symmetric), tasks, temperature=0.1, **options)
-    _same(plain, _step(symmetric, tasks, temperature=0.1, mini_batch_size=2, **options))
 
 
 def test_gradcache_replays_dropout(query_source):
@@ -322,16 +281,3 @@ def test_stored_documents_give_the_gradients_of_frozen_ones(mar, size):
     (2.5 * value).backward()
     grads = {f"model.{name}": p.grad.clone() for name, p in mar.named_parameters() if p.grad is not None}
     _same(live, (value.detach(), grads, {}), relative=1e-4)
-
-
-def test_default_temperature_is_that_of_the_joint_stage_of_mar(mar):
-    (stage,) = (stage for stage in load_recipe("mar-0.3b-4b").stages if stage.stage == "joint")
-    assert AsymInfoNCELoss(mar).temperature == pytest.approx(stage.temperature, rel=1e-4)
-
-
-def test_value_is_that_of_cross_entropy(mar):
-    """The shortest form of the formula, with torch's own function."""
-    columns = [normalize(column, dim=1) for column in _columns()]
-    scores = columns[0] @ torch.cat(columns[1:]).T / 0.02
-    loss = AsymInfoNCELoss(mar, temperature=0.02).compute_loss_from_embeddings(columns, None)
-    torch.testing.assert_close(loss, cross_entropy(scores, torch.arange(5)))

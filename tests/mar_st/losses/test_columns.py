@@ -86,23 +86,6 @@ def test_no_pass_gets_a_view(model, features, monkeypatch):
     assert all(tensor.is_contiguous() for tensor in counting.tensors)
 
 
-def test_columns_of_one_length_are_one_pass(model):
-    features = [model.preprocess(["头疼"] * 24, task=side) | {"task": side} for side in ("query", "document")]
-    counting = Counting(model)
-    embed_columns(counting, features)
-    assert [rows for rows, _ in counting.shapes] == [24, 24]
-
-
-def test_few_texts_and_packed_texts_are_one_pass(model, monkeypatch):
-    _cheap_passes(monkeypatch)
-    features = model.preprocess(["头疼", "头疼" * 20] * 3, task="query") | {"task": "query"}
-    counting = Counting(model)
-    embed_columns(counting, [features])
-    assert len(counting.shapes) == 1
-    flat = {"input_ids": torch.zeros(1, 90, dtype=torch.long), "attention_mask": torch.ones(1, 90)}
-    assert not module.can_be_cut({**flat, "cu_seq_lens_q": torch.zeros(7)})
-
-
 class BagOfTokens(torch.nn.Module):
     """An encoder that is not told where a text begins: the sum of the embeddings of its tokens."""
 
@@ -133,14 +116,6 @@ def _shapes(features):
     return counting.shapes
 
 
-def test_the_document_columns_are_encoded_together(model):
-    sides = ("query", "document", "document")
-    features = [{**model.preprocess(["头疼"] * 24, task=side), "task": side} for side in sides]
-    counting = Counting(model)
-    embed_columns(counting, features)
-    assert [rows for rows, _ in counting.shapes] == [24, 48]
-
-
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_no_token_is_lost_where_columns_of_two_widths_are_merged_and_cut(padding, monkeypatch):
     """Padded on the left, texts of 4 tokens end at place 10 in one column and at 4 in the other."""
@@ -162,23 +137,6 @@ def test_a_column_with_a_prompt_length_in_a_tensor_is_one_pass(monkeypatch):
 def test_a_pass_of_texts_without_tokens_keeps_its_columns(monkeypatch):
     _cheap_passes(monkeypatch)
     assert _shapes([_column([8] * 4 + [0] * 4)]) == [(4, 8), (4, 8)]
-
-
-def test_texts_are_one_pass_where_their_padding_costs_less_than_another():
-    assert _shapes([_column([2, 4] * 12)]) == [(24, 4)]
-
-
-def test_a_pass_has_four_texts_or_more_even_if_passes_cost_nothing(monkeypatch):
-    monkeypatch.setattr(module, "PASS_OVERHEAD_TOKENS", 0)
-    assert [rows for rows, _ in _shapes([_column(list(range(1, 25)))])] == [4] * 6
-
-
-@pytest.mark.parametrize("lengths", [[9] * 24, [90] * 3 + [5] * 21, list(range(64, 0, -1))])
-def test_sizes_cost_no_more_than_one_pass_and_cover_all_rows(lengths):
-    sizes = module._sizes(lengths)
-    assert sum(sizes) == len(lengths)
-    assert min(sizes) >= module.MIN_PASS_TEXTS
-    assert module._cost(lengths, sizes) <= module._cost(lengths, [len(lengths)])
 
 
 def test_processes_that_train_together_make_as_many_passes(monkeypatch):

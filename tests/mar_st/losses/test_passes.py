@@ -7,7 +7,6 @@ import torch
 
 from mar_st.losses.alignment import AlignmentLoss
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
-from mar_st.losses.columns import spans_of
 from mar_st.losses.score_distill import ScoreDistillLoss
 from tests.mar_st.stages.helpers import mar
 
@@ -21,8 +20,19 @@ def alignment(model, **limits):
     return AlignmentLoss(model, **limits), ("query",), VECTORS[:, 0]
 
 
+def two_texts(model, **limits):
+    loss = AlignmentLoss(model, cosine_weight=0.5, kl_weight=2.0, text_weights=(1.0, 0.3), **limits)
+    return loss, ("query", "query"), VECTORS[:, :2]
+
+
 def asym(model, **limits):
     return AsymInfoNCELoss(model, temperature=0.1, dims=(8, 16), **limits), ("query", *["document"] * 2), None
+
+
+def learnt(model, **limits):
+    options = {"learnable_temperature": True, "both_directions": True, "false_negative_margin": 0.1}
+    loss = AsymInfoNCELoss(model, temperature=0.1, dims=(8, 16), **options, **limits)
+    return loss, ("query", "document", "document"), None
 
 
 def frozen(model, **limits):
@@ -33,6 +43,11 @@ def frozen(model, **limits):
 
 def distill(model, **limits):
     return ScoreDistillLoss(model, temperature=0.1, **limits), ("query", "document", "document"), VECTORS
+
+
+def distill_batch(model, **limits):
+    loss = ScoreDistillLoss(model, temperature=0.1, kl_scope="batch", dims=(8, 16), **limits)
+    return loss, ("query", "document", "document"), VECTORS
 
 
 def features_of(model, routes):
@@ -50,14 +65,16 @@ def step(make, *, extra=None, **limits):
     shapes = []
     model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0]["input_ids"].shape)))
     value = loss([column | (extra or {}) for column in features_of(model, routes)], labels)
-    value.backward()
-    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    (2.5 * value).backward()
+    gradients = {n: p.grad for n, p in loss.named_parameters() if p.grad is not None}
     return value.detach(), gradients, shapes
 
 
 @pytest.mark.thorough(
     but=[
         "asym-limits0",
+        "learnt-limits1",
+        "two_texts-limits1",
         "distill-limits1",
         "alignment-limits1",
         "alignment-limits0",
@@ -66,7 +83,7 @@ def step(make, *, extra=None, **limits):
     ]
 )
 @pytest.mark.parametrize("limits", [{"mini_batch_tokens": BUDGET}, {"mini_batch_size": 3}])
-@pytest.mark.parametrize("make", [alignment, asym, frozen, distill])
+@pytest.mark.parametrize("make", [alignment, two_texts, asym, learnt, frozen, distill, distill_batch])
 def test_gradients_are_those_of_the_whole_batch(make, limits):
     loss, expected, _ = step(make)
     cached, gradients, shapes = step(make, **limits)
@@ -96,11 +113,6 @@ def test_passes_keep_to_both_limits():
 def test_a_pass_of_one_row_has_no_padding():
     *_, shapes = step(alignment, mini_batch_size=1)
     assert shapes == 2 * [(1, len(text) + 2) for text in TEXTS]  # [CLS], a token per character, [SEP]
-
-
-def test_spans_are_where_texts_begin_and_end():
-    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]])
-    assert spans_of(mask).tolist() == [[2, 0, 1], [4, 2, 4]]
 
 
 class Bag(torch.nn.Module):

@@ -30,18 +30,6 @@ def _mine(data, out, **options):
     return mine_to(settings, say=said.append), said
 
 
-def test_mined_triples_keep_their_rows_and_the_manifest_is_returned(data, triples, tmp_path):
-    out = tmp_path / "new" / "mined"
-    manifest, _ = _mine(data, out)
-    assert json.loads((out / "manifest.json").read_text("utf-8")) == manifest
-    mined = list(read_source(Data(name="mined", path=str(out), prompt="")).triples)
-    assert [(t.query, t.positives, t.source) for t in mined] == [
-        (t.query, t.positives, t.source) for t in triples
-    ]
-    assert any(t.negatives for t in mined)
-    assert [path.name for path in out.parent.iterdir()] == ["mined"]  # no work is left
-
-
 def test_the_same_call_keeps_a_finished_folder_and_others_are_refused(data, tmp_path):
     out = tmp_path / "mined"
     manifest, _ = _mine(data, out)

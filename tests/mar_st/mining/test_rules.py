@@ -21,22 +21,6 @@ def _question(*positives, **more):
     return MinedQuery("问题", positives, frozenset(positives), **more)
 
 
-def test_ranks_leave_out_positives_and_the_query_itself():
-    question = _question(2, 4, own=5)
-    ranked = [4, 3, 5, 2, 0, 1]
-    assert question.ranks(ranked) == {3: 1, 0: 2, 1: 3}
-    assert [question.rank_of(positive, ranked) for positive in (4, 2)] == [1, 2]
-    assert question.rank_of(2, [0, 1]) is None
-
-
-def test_a_window_drops_what_any_retriever_ranks_before_it():
-    picked, dropped = _pick(_question(), [[0, 1, 2, 3], [3, 2, 4]], range_min=1, range_max=4, num_negatives=3)
-    assert sorted(picked.mined) == [1, 2, 4]
-    assert dropped == {"candidates": 5, "before the window": 2}
-    picked, dropped = _pick(_question(), [[0, 1, 2, 3]], range_max=2, num_negatives=2)
-    assert (picked.mined, dropped["candidates"]) == ([0, 1], 2)
-
-
 def test_several_retrievers_are_fused_by_reciprocal_ranks():
     picked, _ = _pick(_question(), [[0, 1, 2], [1, 3, 2]])
     # 1: ranks 2 and 1; 2: 3 and 3; 0: 1; 3: 2
@@ -73,21 +57,6 @@ def test_near_is_the_jaccard_similarity(texts, threshold):
     verdicts = [near(a, b, threshold) for a in sets for b in sets]
     assert verdicts == [len(a & b) / len(a | b) >= threshold for a in sets for b in sets]
     assert {True, False} == set(verdicts)
-
-
-def test_labelled_negatives_are_no_candidates():
-    question = _question(0, labelled=frozenset({2}))
-    picked, dropped = _pick(question, [[1, 2, 3]])
-    assert (picked.mined, dropped["labelled negative"]) == ([1, 3], 1)
-
-
-def test_filling_up_takes_documents_that_were_not_retrieved():
-    question = _question(0, own=1, labelled=frozenset({2}))
-    picked, _ = _pick(
-        question, [[0, 3]], num_negatives=3, fill=True, relative_margin=0.5, scores={0: 1.0, 3: 1.0}
-    )
-    assert picked.mined == []
-    assert sorted(picked.filled) == [4, 5]  # there are no more
 
 
 @pytest.mark.parametrize(

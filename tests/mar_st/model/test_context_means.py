@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
-from mar_st.model import context_means, hidden_states
-from mar_st.model.context_means import HiddenMeans, sample
+from mar_st.model import context_means, layers
+from mar_st.model.context_means import HiddenMeans, cut_encoder, sample
 from mar_st.model.encoders import load_encoder
 from mar_st.model.layers import keep_layers, layer_stack
 from mar_st.modules.bigrams import BigramTransformer
@@ -55,10 +55,9 @@ def states(transformer, texts):
 
 
 def cut(transformer, layer, texts, **settings):
-    smaller = copy.deepcopy(transformer)
-    means = HiddenMeans.of(transformer, layer, texts, **settings)
-    keep_layers([smaller], range(layer, LAYERS))
-    return means.write(smaller)
+    modules = [copy.deepcopy(transformer)]
+    cut_encoder(modules, range(layer, LAYERS), texts, **settings)
+    return modules[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -170,7 +169,7 @@ def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
 def test_padding_and_batches_do_not_matter(monkeypatch):
     whole = encoder("bert")
     together = HiddenMeans.of(whole, 1, TEXTS)
-    monkeypatch.setattr(hidden_states, "MAX_PASS_TOKENS", 1)
+    monkeypatch.setattr(layers, "MAX_PASS_TOKENS", 1)
     alone = HiddenMeans.of(whole, 1, TEXTS)
     torch.testing.assert_close(together.sums["token"], alone.sums["token"], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(together.sums["place"], alone.sums["place"], atol=1e-4, rtol=1e-4)

@@ -22,15 +22,6 @@ def texts():
     return ["头疼吃什么药", "感冒"]
 
 
-def test_pooling_may_be_chosen(query_source, texts):
-    modes = ("cls", "mean")
-    vectors = {mode: _vectors(load_encoder(query_source, "query", pooling=mode), texts) for mode in modes}
-    torch.manual_seed(0)
-    default = load_encoder(query_source, "query")
-    assert default[1].pooling_mode in ("cls", ("cls",))
-    assert not np.allclose(vectors["cls"], vectors["mean"])
-
-
 def test_mean_pooling_is_the_mean_of_the_tokens(document_source, texts):
     modules = load_encoder(document_source, "document", pooling="mean")
     model = SentenceTransformer(modules=modules, device="cpu")
@@ -96,12 +87,6 @@ def test_keeping_the_first_layers_gives_their_hidden_states(kind):
     torch.testing.assert_close(after, expected)
     assert not torch.allclose(after, before)
     assert model.config.num_hidden_layers == 2
-
-
-@pytest.mark.parametrize("layers", [[0, 2], [-1], [0, 0], []])
-def test_layers_that_do_not_exist_are_refused(document_source, layers):
-    with pytest.raises(MarError, match=r"has 2 layers, 0 to 1"):
-        keep_layers(load_encoder(document_source, "document"), layers)
 
 
 def test_models_that_do_not_exist_are_refused(tmp_path):

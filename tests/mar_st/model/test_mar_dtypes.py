@@ -15,12 +15,11 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.modules.arrangement import is_truncation, truncation
+from mar_st.modules.arrangement import is_truncation
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]
@@ -108,15 +107,6 @@ def test_a_projection_has_the_dtype_of_its_encoder(query_source, document_source
     query[0].to(torch.bfloat16)
     again = MAR.from_modules(query, document, dim=48, device="cpu")
     assert again.encode_queries(TEXTS).shape == (3, 48)
-
-
-def old_form(query_source, document_source):
-    """The modules as the first versions saved them: the cut in the one router, a shared normalisation."""
-    query, document = encoders(query_source, document_source)
-    document[0].to(torch.bfloat16)
-    routes = {"query": query, "document": [*document, truncation(64, 32)]}
-    modules = [Router(routes, default_route="query"), Normalize()]
-    return SentenceTransformer(modules=modules, similarity_fn_name="cosine", device="cpu")
 
 
 @pytest.mark.thorough

@@ -107,9 +107,3 @@ def test_folders_and_trained_models_come_before_the_hub(tmp_path, monkeypatch):
         model_folder("mar-0.3b-4b")
     (home / "modules.json").write_text("[]")
     assert model_folder("medteb/mar-0.3b-4b") == home
-
-
-@pytest.mark.parametrize("source", ["./nix", "/nix/da", "~/nix", "a/b/c"])
-def test_a_path_without_a_folder_is_not_a_hub_name(source):
-    with pytest.raises(MarError, match="no folder"):
-        model_folder(source)

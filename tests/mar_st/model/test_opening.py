@@ -21,7 +21,7 @@ TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked i
 @pytest.fixture
 def lookup():
     vectors = np.random.default_rng(0).standard_normal((len(TEXTS), 32))
-    return fit_lookup(TEXTS, vectors, ridge=0.1, show_progress=False)
+    return fit_lookup(TEXTS, vectors, ridge=0.1)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_files_that_are_damaged_are_one_error(tmp_path, suffix, damage, message)
     native(make_model("gte"), tmp_path)
     damage((tmp_path / "native-int8.json").with_suffix(suffix))
     with pytest.raises(EncoderError, match=rf"native-int8\.json cannot be used: .*{message}") as error:
-        NativeRuntime(tmp_path / "native-int8.json", {}, 1)
+        NativeRuntime(tmp_path / "native-int8.json", 1)
     assert str(error.value).endswith("Export the encoder again.")
 
 
@@ -133,7 +133,7 @@ def not_loaded():
 def test_a_processor_without_the_instructions_is_told_what_to_use(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "REQUIRED_FLAGS", frozenset({"avx1024", "amx9"}))
     with pytest.raises(EncoderError, match=r"has no amx9, avx1024\. Use an OpenVINO or ONNX variant"):
-        NativeRuntime(tmp_path / "native-int8.json", {}, 1)
+        NativeRuntime(tmp_path / "native-int8.json", 1)
 
 
 @pytest.mark.usefixtures("not_loaded")
@@ -144,4 +144,4 @@ def test_a_missing_compiler_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "REQUIRED_FLAGS", frozenset())
     monkeypatch.setattr(runtime, "library", fail)
     with pytest.raises(EncoderError, match=r"needs a C\+\+ compiler: no c\+\+ for encoder\.cpp"):
-        NativeRuntime(tmp_path / "native-int8.json", {}, 1)
+        NativeRuntime(tmp_path / "native-int8.json", 1)

@@ -45,12 +45,6 @@ def test_tokens_are_counted_with_the_prompt_and_before_they_are_cut(encoder):
     assert encoder.count_tokens([]) == []
 
 
-@pytest.mark.parametrize("call", ["encode", "count_tokens"])
-def test_an_unknown_prompt_is_refused(encoder, call):
-    with pytest.raises(EncoderError, match="no prompt 'nix'; the model has query, document"):
-        getattr(encoder, call)(["头疼"], prompt_name="nix")
-
-
 def test_threads_share_an_encoder(encoder):
     """Its tokenizer keeps the padding of a call, which another thread must not change."""
     expected = {text: (encoder.encode([text]), encoder.count_tokens([text])) for text in TEXTS}

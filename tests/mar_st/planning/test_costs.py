@@ -125,23 +125,6 @@ def test_memory_is_extrapolated_linearly_in_the_number_of_layers(training):
     assert pass_memory(shape, 6, 16, training) == pytest.approx(whole, rel=0.02)
 
 
-@pytest.mark.slow
-def test_more_rows_need_more_memory():
-    shape = _shape("google/gemma-2b", layers=3)
-    few, many = (pass_memory(shape, rows, 16, Training("full")) for rows in (6, 60))
-    assert many > 3 * few
-
-
-@pytest.mark.slow
-def test_checkpointing_and_frozen_passes_need_less():
-    shape = _shape(NAMES[0], layers=8)
-    full, checkpointed, frozen = (
-        pass_memory(shape, 8, 32, training)
-        for training in (Training("full"), Training("full", checkpointing=True), Training("frozen"))
-    )
-    assert frozen < checkpointed < full
-
-
 def test_live_bytes_do_not_count_freed_tensors():
     with _LiveBytes() as live:
         kept = torch.ones(1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from mar_st.recipes.schema import Backbone, Data, Evaluation, TokenizerConfig, VocabularyCut
+from mar_st.recipes.schema import Backbone, Data
 
 RANDOM = {"config": {"model_type": "gte", "hidden_size": 32}, "tokenizer": {"vocab_size": 100}}
 ENTRY = {"name": "qa", "path": "rows.jsonl"}
@@ -20,16 +20,12 @@ ENTRY = {"name": "qa", "path": "rows.jsonl"}
         ({"config": RANDOM["config"]}, "'tokenizer' goes together with 'config'"),
         ({"source": "x", "tokenizer": {"vocab_size": 100}}, "'tokenizer' goes together with 'config'"),
         ({"source": "x", "tokenizer_data": ["qa"]}, "'tokenizer_data' needs 'tokenizer'"),
-        ({**RANDOM, "tokenizer_data": []}, "at least 1 item"),
         ({"source": "x", "context_means": ["qa"]}, "first layer must be 1 or higher"),
         ({"layers_of_document": [0, 1], "context_means": ["qa"]}, "first layer must be 1 or higher"),
-        ({"layers_of_document": [1], "context_means": []}, "at least 1 item"),
         ({"layers_of_document": [1], "bigrams": 5}, "texts of 'context_means'"),
         ({**RANDOM, "vocabulary": {"keep": 9, "texts": ["qa"]}}, "cuts that of a 'source'"),
         ({**RANDOM, "config": {"hidden_size": 32}}, "needs 'model_type'"),
         ({"source": "x", "sorce": "y"}, "Extra inputs"),
-        ({"source": "x", "max_length": 7}, "greater than or equal to 8"),
-        ({"source": "x", "dropout": 1.0}, "less than 1"),
     ],
 )
 def test_impossible_backbones_are_refused(fields, message):
@@ -71,13 +67,7 @@ def test_the_width_is_that_of_the_last_layer_if_the_recipe_sets_it(fields, width
         ({"role": "query"}, "form 'texts' needs a 'role'"),
         ({"instruction": "Query: ", "prompt": ""}, "says where the text goes"),
         ({"instruction": "{instruction} "}, "write prompt: ''"),
-        ({"weight": 0}, "greater than 0"),
-        ({"weight": float("nan")}, "weight"),
         ({"weight": float("inf")}, "finite number"),
-        ({"negatives": -1}, "greater than or equal to 0"),
-        ({"limit": 0}, "greater than 0"),
-        ({"where": {"source": "abc"}}, "valid tuple"),
-        ({"positives": "two"}, "'one' or 'all'"),
         ({"form": "texts", "role": "query", "prompt": "", "instruction": "{instruction}"}, "is for pairs"),
     ],
 )
@@ -89,24 +79,3 @@ def test_impossible_data_entries_are_refused(fields, message):
 @pytest.mark.parametrize("fields", [{"instruction": ""}, {"instruction": "{instruction}", "prompt": ""}])
 def test_instructions_can_be_left_out_or_take_the_place_of_the_prompt(fields):
     assert Data(**ENTRY, **fields).instruction == fields["instruction"]
-
-
-@pytest.mark.parametrize("fields", [{}, {"path": "dev", "every": 0}])
-def test_impossible_evaluations_are_refused(fields):
-    with pytest.raises(ValidationError):
-        Evaluation.model_validate(fields)
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        (TokenizerConfig, {"vocab_size": 16}),
-        (TokenizerConfig, {"vocab_size": 100, "max_token_length": 0}),
-        (VocabularyCut, {"keep": 0, "texts": ["qa"]}),
-        (VocabularyCut, {"keep": 9, "texts": []}),
-        (VocabularyCut, {"keep": 9, "texts": "qa"}),
-    ],
-)
-def test_impossible_vocabularies_are_refused(kind, fields):
-    with pytest.raises(ValidationError):
-        kind.model_validate(fields)

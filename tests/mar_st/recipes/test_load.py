@@ -17,16 +17,6 @@ def test_shipped_recipes_are_valid(name):
     assert "\n" not in recipe.description
 
 
-def test_mar_mini_follows_the_published_order():
-    assert [stage.stage for stage in load_recipe("mar-mini").stages] == [
-        "contrastive",
-        "contrastive",
-        "contrastive",
-        "align",
-        "joint",
-    ]
-
-
 def test_names_with_dots_and_in_folders_are_found():
     names = recipe_names()
     assert {"mar-0.3b-4b", "mar-0.3b-8b", "bmretriever-410m"} <= set(names)

@@ -13,8 +13,6 @@ from mar_st.recipes.stage_schema import Stage
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("data=[]", "data: Tuple should have at least 1 item"),
-        ("seed=-1", "seed: Input should be greater than or equal to 0"),
         ("dims=[0]", r"dims are different numbers above 0; got \[0\]"),
         ("dims=[8, 8]", r"dims are different numbers above 0; got \[8, 8\]"),
         ("dims=[8, -8]", "dims are different numbers above 0"),
@@ -54,44 +52,18 @@ def _stage(kind, **fields):
     return TypeAdapter(Stage).validate_python({"stage": kind, **FIELDS, **KINDS[kind], **fields})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stage_survives_being_written_and_read(kind):
-    stage = _stage(kind, epochs=0.5, seed=3)
-    again = TypeAdapter(Stage).validate_json(stage.model_dump_json())
-    assert (again, type(again)) == (stage, type(stage))
-    assert (again.stage, again.epochs, again.seed) == (kind, 0.5, 3)
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
         ("retromae", {"mini_batch_tokens": 64}, "for stages that compare texts"),
         ("retromae", {"temperature": 0.1}, "retromae.temperature\n.*Extra inputs"),
-        ("retromae", {"encoder_mask": 1.0}, "encoder_mask\n.*less than 1"),
         ("contrastive", {"mine": {}}, "mine chooses 'negatives' hard negatives"),
         ("contrastive", {"mine": {"range_max": 2}, "negatives": 3}, "got 3 of 2"),
         ("align", {"mse_weight": 0, "contrastive_weight": 0}, "all loss weights are zero"),
         ("align", {"text_weights": [0.6, 0.0]}, "text_weights must be positive"),
-        ("align", {"text_weights": [1, 1, 1]}, "text_weights\n.*at most 2 items"),
         ("joint", {"freeze": "document", "lora_r": 4}, "the documents are frozen; leave out lora_r"),
-        ("joint", {"batch_size": 1}, "batch_size\n.*greater than 1"),
-        ("distill", {"kl_weight": 0}, "kl_weight\n.*greater than 0"),
-        ("joint", {"name": "Two Words"}, "name\n.*should match pattern"),
     ],
 )
 def test_a_stage_refuses_settings_that_it_cannot_be_trained_with(kind, fields, message):
     with pytest.raises(ValidationError, match=message):
         _stage(kind, **fields)
-
-
-@pytest.mark.parametrize(
-    ("teacher", "source", "cross_encoder"),
-    [
-        ("document", None, None),
-        ("org/model", "org/model", None),
-        ("cross-encoder:org/model", "org/model", "org/model"),
-    ],
-)
-def test_a_teacher_is_a_side_a_model_or_a_cross_encoder(teacher, source, cross_encoder):
-    stage = _stage("joint", teacher=teacher, kl_weight=1.0)
-    assert (stage.teacher_source, stage.cross_encoder) == (source, cross_encoder)

@@ -14,9 +14,8 @@ from sentence_transformers import SentenceTransformer
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
-from mar_st.model.context_means import HiddenMeans
+from mar_st.model.context_means import cut_encoder
 from mar_st.model.encoders import load_encoder
-from mar_st.model.layers import keep_layers
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.runs.models import check_models
 from mar_st.runs.train import train
@@ -72,10 +71,8 @@ def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
     document = load_encoder(str(tmp_path / "out/01-document-init/model"), "document")[0]
     encoder = mar.route_modules("query")[0]
     queries = ["检索：" + query for query in dict(ROWS)]
-    means = HiddenMeans.of(document, 1, queries, max_length=24)
     own = document.model.get_input_embeddings().weight.clone()
-    keep_layers([document], [1])
-    means.write(document)
+    cut_encoder([document], [1], queries, max_length=24)
     expected = document.model.get_input_embeddings().weight
     torch.testing.assert_close(encoder.model.get_input_embeddings().weight, expected, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(expected, own, atol=1e-2)
@@ -97,18 +94,6 @@ def test_pairs_of_tokens_reach_the_finished_model(recipe, tmp_path):
     np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-6)
     assert not isinstance(mar.route_modules("document")[0], BigramTransformer)
     assert "trust_remote_code=True" in (model / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.thorough
-def test_layers_of_the_document_keep_their_pooling_through_stages(recipe, tmp_path):
-    built = recipe(
-        dim=24,
-        query={"layers_of_document": [1], "max_length": 24},
-        stages=[DOCUMENT_INIT, QUERY_INIT, ALIGN, JOINT],
-    )
-    mar = MAR.from_pretrained(train(built, tmp_path / "out", say=silent), device="cpu")
-    assert mar.route_modules("query")[1].pooling_mode in ("lasttoken", ("lasttoken",))
-    assert mar.encode_queries(["头疼"]).shape == (1, 24)
 
 
 @pytest.mark.thorough

@@ -48,23 +48,6 @@ def _ranks(model):
     return (scores > np.diag(scores)[:, None]).sum(axis=1)
 
 
-def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
-    fields = {
-        "temperature": 0.3,
-        "learnable_temperature": True,
-        "dims": (16, 4),
-        "both_directions": True,
-        "false_negative_margin": 0.25,
-        "mini_batch_size": 2,
-        "mini_batch_tokens": 64,
-    }
-    _train(tmp_path, **fields)
-    loss = fit_arguments["loss"]
-    assert loss.gather_across_devices
-    assert float(loss.temperature) == pytest.approx(fields.pop("temperature"))
-    assert {name: getattr(loss, name) for name in fields} == fields
-
-
 def test_prompts_stand_before_queries_and_documents(tmp_path, fit_arguments):
     sources = [
         source("plain"),
@@ -91,15 +74,6 @@ def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, fit_argu
         without = [source(triples=[Triple("头疼", ("发热",))])]
         with pytest.raises(MarError, match="has a hard negative"):
             _train(tmp_path, sources=without, negatives=wanted)
-
-
-def test_gradcache_trains_the_same_weights(tmp_path):
-    start = weights(encoder())
-    plain = weights(_train(tmp_path / "a", dims=[16, 4], both_directions=True))
-    cached = weights(_train(tmp_path / "b", dims=[16, 4], both_directions=True, mini_batch_size=3))
-    assert apart(plain, cached, start) < 1e-2
-    other = weights(_train(tmp_path / "c", both_directions=True))
-    assert apart(plain, other, start) > 0.1
 
 
 def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):

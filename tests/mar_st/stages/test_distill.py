@@ -110,7 +110,7 @@ def test_each_side_is_asked_with_its_own_prompts(tmp_path, fit_arguments, monkey
     vectors = ModelTeacher.vectors
 
     def spy(self, texts, role):
-        asks.setdefault(tuple(texts)[:1], {})[role] = self.asks[role].prompt
+        asks.setdefault(tuple(texts)[:1], {})[role] = self.prompts[role]
         return vectors(self, texts, role)
 
     monkeypatch.setattr(ModelTeacher, "vectors", spy)
@@ -134,7 +134,7 @@ def test_each_side_is_asked_with_its_own_prompts(tmp_path, fit_arguments, monkey
 def test_a_teacher_with_an_unsupported_similarity_is_refused(tmp_path):
     teacher = _teacher()
     teacher.similarity_fn_name = "manhattan"
-    with pytest.raises(MarError, match="this one scores by manhattan"):
+    with pytest.raises(MarError, match="compares by manhattan"):
         _train(tmp_path, teacher=teacher)
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -10,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from mar_st.encode.vectors import Vectors
+from mar_st.encode.folder import write_vectors
 from mar_st.errors import MarError
-from mar_st.teachers.store import TeacherStore, store_root
+from mar_st.teachers.store import FolderTeacher, TeacherStore, store_root
 from tests.mar_st.teachers.digits import TEXTS, Digits
 
 
@@ -48,14 +47,6 @@ def test_only_missing_texts_are_computed(tmp_path):
     assert teacher.asked == []
 
 
-def test_texts_are_encoded_longest_first(tmp_path):
-    teacher = Digits()
-    TeacherStore(tmp_path, shard=16).vectors(teacher, TEXTS, "document")
-    lengths = [len(text) for texts in teacher.asked for text in texts]
-    assert lengths == sorted(lengths, reverse=True)
-    assert lengths[0] > lengths[-1]
-
-
 def test_each_teacher_and_role_has_its_own_folder(tmp_path):
     store = TeacherStore(tmp_path)
     for teacher, role in ((Digits(), "document"), (Digits("other"), "document"), (Digits(), "query")):
@@ -63,31 +54,6 @@ def test_each_teacher_and_role_has_its_own_folder(tmp_path):
         assert teacher.asked
         np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
     assert len(list(tmp_path.glob("*/teacher.json"))) == 3
-
-
-def test_rows_are_read_from_the_disk_when_asked_for(tmp_path):
-    teacher = Digits()
-    vectors = TeacherStore(tmp_path, shard=7).vectors(teacher, TEXTS, "document")
-    live = teacher.live(TEXTS)
-    np.testing.assert_array_equal(vectors[3], live[3])
-    np.testing.assert_array_equal(vectors[5:9], live[5:9])
-    rows = np.array([40, 0, 40, 17])
-    np.testing.assert_array_equal(vectors[rows], live[rows])
-    np.testing.assert_array_equal(vectors[[2, 1]], live[[2, 1]])
-    again = pickle.loads(pickle.dumps(vectors))
-    np.testing.assert_array_equal(again[rows], live[rows])
-
-
-def test_vectors_can_be_cut_and_normalised(tmp_path):
-    teacher = Digits()
-    vectors = TeacherStore(tmp_path).vectors(teacher, TEXTS, "document")
-    cut = vectors.cut(3, normalised=True)
-    expected = teacher.live(TEXTS)[:, :3]
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(np.asarray(cut), expected, rtol=1e-6)
-    assert cut.shape == (50, 3)
-    with pytest.raises(MarError, match="have only 6 dimensions"):
-        Vectors(vectors.sources, vectors.rows, dim=7)
 
 
 def test_no_texts_give_no_vectors(tmp_path):
@@ -182,3 +148,45 @@ def test_the_store_is_next_to_the_run_or_in_mar_store(tmp_path, monkeypatch):
     assert store_root(tmp_path / "runs" / "mine") == tmp_path / "runs" / "teacher-store"
     monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))
     assert store_root(tmp_path / "runs" / "mine") == tmp_path / "vectors"
+
+
+# -- folders of vectors --
+
+FOLDER_TEXTS = [f"文{i}" for i in range(7)]
+FOLDER_VECTORS = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)
+
+
+def _written(path, vectors=FOLDER_VECTORS, **options):
+    write_vectors(
+        path, [f"d{i}" for i in range(7)], vectors, **{"texts": FOLDER_TEXTS, "shard": 3, **options}
+    )
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_vectors_are_found_by_their_texts(tmp_path, dtype):
+    teacher = FolderTeacher(_written(tmp_path / "v", dtype=dtype, space="abc"))
+    vectors = teacher.vectors(["文6", "文0", "文3", "文0"], "document")
+    np.testing.assert_allclose(np.asarray(vectors), FOLDER_VECTORS[[6, 0, 3, 0]], atol=2e-3)
+    assert np.asarray(vectors).dtype == np.float32
+    assert teacher.space == "abc"
+
+
+def test_identity_follows_the_content(tmp_path):
+    first = FolderTeacher(_written(tmp_path / "a")).identity("query")
+    assert first == FolderTeacher(_written(tmp_path / "b")).identity("document")
+    assert first != FolderTeacher(_written(tmp_path / "c", FOLDER_VECTORS + 1)).identity("query")
+    assert first != FolderTeacher(_written(tmp_path / "d", texts=FOLDER_TEXTS[::-1])).identity("query")
+
+
+def test_what_cannot_teach_is_refused(tmp_path):
+    with pytest.raises(MarError, match="2 of 3 queries have no vector"):
+        FolderTeacher(_written(tmp_path / "good")).vectors(["文1", "新", "旧"], "query")
+    with pytest.raises(MarError, match="7 of 7 texts have no vector"):
+        FolderTeacher(_written(tmp_path / "bare", texts=None)).vectors(FOLDER_TEXTS, "document")
+    with pytest.raises(MarError, match="not a folder of vectors"):
+        FolderTeacher(tmp_path)
+    damaged = next((_written(tmp_path / "damaged") / "shards").glob("*.arrow"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\0")
+    with pytest.raises(MarError, match="is not the file that was written"):
+        FolderTeacher(tmp_path / "damaged")

@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from mar_st.errors import MarError
 from mar_st.vocabulary import choose as choosing
-from mar_st.vocabulary.choose import choose, coverage_of, script_of, usage_of
+from mar_st.vocabulary.choose import choose, coverage_of, usage_of
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 
 VOCABULARY = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
@@ -25,14 +25,12 @@ def _backend(vocabulary=VOCABULARY):
 
 
 def test_used_characters_are_kept_first_then_used_pieces_then_the_script():
-    vocab = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
-    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = WhitespaceSplit()
+    backend = _backend()
     pieces = Pieces(backend)
     usage = usage_of(backend, pieces, ["吃药 吃药 喝水"])
 
     def kept(keep):
-        return {vocab[number] for number in choose(pieces, usage, keep)[0]}
+        return {VOCABULARY[number] for number in choose(pieces, usage, keep)[0]}
 
     assert choose(pieces, usage, 4)[1] == 6
     assert kept(3) == {"[UNK]", "吃", "药"}  # characters that occur, most frequent first
@@ -44,18 +42,13 @@ def test_used_characters_are_kept_first_then_used_pieces_then_the_script():
 
 def test_characters_of_the_script_come_before_rare_pieces():
     vocab = ["[UNK]", "药", "吃", "吃药", "药吃", "吃吃", "火"]
-    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = WhitespaceSplit()
+    backend = _backend(vocab)
     pieces = Pieces(backend)
     usage = usage_of(backend, pieces, ["吃药"] * 1999 + ["药吃", "吃吃"])
     choice = choose(pieces, usage, 5)
     assert {vocab[number] for number in choice[0]} == {"[UNK]", "药", "吃", "吃药", "火"}
     assert choice[1] == 6
     assert "吃吃" in {vocab[number] for number in choose(pieces, usage, 6)[0]}
-
-
-def test_the_script_of_a_character_is_found():
-    assert [script_of(c) for c in "药aяあ1，"] == ["CJK", "LATIN", "CYRILLIC", "HIRAGANA", None, None]
 
 
 def test_pieces_and_characters_are_counted_as_the_texts_hold_them(monkeypatch):
@@ -71,13 +64,6 @@ def test_pieces_and_characters_are_counted_as_the_texts_hold_them(monkeypatch):
     assert in_blocks.characters == usage.characters
 
 
-def test_characters_are_counted_after_normalisation_and_unknown_ones_too():
-    backend = _backend()
-    backend.normalizer = normalizers.NFKC()
-    usage = usage_of(backend, Pieces(backend), ["Ａ药", "\u0000😀"])
-    assert usage.characters == Counter("A药\u0000😀")
-
-
 def test_each_text_is_counted_alone_and_after_each_prompt():
     backend = _backend()
     usage = usage_of(backend, Pieces(backend), TEXTS, ["火 ", "", "火 "])
@@ -85,12 +71,6 @@ def test_each_text_is_counted_alone_and_after_each_prompt():
     assert usage.counts[VOCABULARY.index("吃药")] == 6
     assert usage.characters["吃"] == 3  # the characters of the prompt are not counted again
     assert usage.characters["火"] > 0
-
-
-def test_without_texts_nothing_can_be_chosen():
-    backend = _backend()
-    with pytest.raises(MarError, match="no texts to choose the vocabulary by"):
-        usage_of(backend, Pieces(backend), [], ["火 "])
 
 
 def test_required_pieces_stay_and_no_more_than_asked_for_are_kept():

@@ -121,15 +121,6 @@ def test_the_share_of_unchanged_tokens_is_measured_and_checked(backend):
         coverage_of(backend, cut, np.where(new >= 0, (new + 1) % len(order), new), OURS)
 
 
-def test_pieces_are_counted_with_prompts(backend):
-    """A prompt changes how the text after it is split, so pieces are counted with the prompt in place."""
-    pieces = Pieces(backend)
-    bare, prompted = (usage_of(backend, pieces, OURS, prompts) for prompts in ([], ["query: "]))
-    assert (prompted.counts >= bare.counts).all()
-    assert prompted.counts.sum() > 2 * bare.counts.sum()
-    assert "q" in prompted.characters
-
-
 def test_a_tokenizer_of_another_kind_is_refused(monkeypatch):
     monkeypatch.setattr("mar_st.vocabulary.pieces.TOKENIZER_KINDS", ("Unigram",))
     with pytest.raises(MarError, match="of kind WordPiece"):

@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, Qwen3Config
 
 from mar_st import MAR
-from mar_st.model.prompts import PUBLISHED_PROMPTS
+from mar_st.model.encoders import PUBLISHED_PROMPTS
 from mar_st.model.tokenizers import train_tokenizer
 
 TEXTS = ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗", "糖尿病能吃水果吗", "孩子咳嗽有痰"]

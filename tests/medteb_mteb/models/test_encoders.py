@@ -8,7 +8,7 @@ import numpy as np
 from mteb.types import PromptType
 from tests.medteb_mteb.models.encoding import encode
 
-from mar_st.model.prompts import PUBLISHED_PROMPTS
+from mar_st.model.encoders import PUBLISHED_PROMPTS
 from medteb_mteb.models.encoders import MAREncoder
 
 

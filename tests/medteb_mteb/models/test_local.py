@@ -74,7 +74,7 @@ def test_a_lookup_encoder_for_both_sides_is_loaded(tmp_path):
     from sentence_transformers.base.modules import Normalize
 
     texts = ["感冒怎么治", "感冒吃什么好", "痛风怎么治", "痛风吃什么好"]
-    lookup = fit_lookup(texts, np.eye(4, 8), ridge=0.1, show_progress=False)
+    lookup = fit_lookup(texts, np.eye(4, 8), ridge=0.1)
     model = SentenceTransformer(modules=[lookup, Normalize()], device="cpu")
     model.save_pretrained(str(tmp_path / "lookup"))
     loaded = folder_meta(tmp_path / "lookup").load_model(device="cpu")

@@ -238,7 +238,7 @@ def _find_records(roots: Sequence[Path], plan: Plan) -> None:
 
 def _corpus_of(path: str) -> tuple[str, str] | None:
     """Return the digest of the corpus that was encoded, and that of the corpus as it is now; None without."""
-    from mar_st.encode.corpus import scan_corpus  # lazy: datasets
+    from mar_st.data.corpus import scan_corpus  # lazy: datasets
     from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
 
     try:
