@@ -125,11 +125,6 @@ class Backbone(Strict):
             raise ValueError(f"'layers_of_document' names layers from 0, each once; got {list(layers)}")
         return self
 
-    @property
-    def width(self) -> int | None:
-        """Return the width of its vectors, if the recipe sets it; `None` for a `source`."""
-        return self.projection or (self.config or {}).get("hidden_size")
-
 
 class Data(Strict):
     """One source of training texts and how its columns are encoded."""
@@ -248,7 +243,6 @@ class Recipe(Strict):
             if twice:
                 raise ValueError(f"two {what} entries are called {twice[0]!r}; names must differ")
         self._check_sides()
-        self._check_widths()
         self._check_names()
         self._check_forms()
         kinds = [stage.stage for stage in self.stages]
@@ -288,21 +282,6 @@ class Recipe(Strict):
             raise ValueError("query: 'layers_of_document' needs a 'document' backbone")
         if not self.normalise and self.asymmetric:
             raise ValueError("normalise: false is for symmetric recipes; a MAR's vectors are normalised")
-
-    def _check_widths(self) -> None:
-        widths = {side: backbone.width for side, backbone in self.backbones.items()}
-        if widths.get("query") not in (None, self.dim):
-            raise ValueError(
-                f"dim is {self.dim} but the query encoder has width {widths['query']}; they must be equal"
-            )
-        full = widths.get("document")
-        if full is not None and full < self.dim:
-            raise ValueError(f"dim is {self.dim} but the document encoder has only width {full}")
-        for stage in self.stages:
-            dims = getattr(stage, "dims", ())
-            limit = widths.get(stage.side) if isinstance(stage, ContrastiveStage) else self.dim
-            if dims and limit is not None and max(dims) > limit:
-                raise ValueError(f"stage {stage.name}: dims {dims} exceed the width {limit}")
 
     def _check_names(self) -> None:
         """Refuse names of prompts and data entries that do not exist."""

@@ -90,8 +90,9 @@ def check_models(recipe: Recipe) -> None:
             "(or a projection), the document encoder at least as many."
         )
     for stage in recipe.stages:
-        trained, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
-        if trained in widths and dims and max(dims) > (width := widths[trained][projects(recipe, stage)]):
+        side, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
+        width = recipe.dim if side is None else widths[side][projects(recipe, stage)]
+        if dims and max(dims) > width:
             raise MarError(f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}.")
         if isinstance(stage, DistillStage | JointStage) and stage.kl_weight and stage.teacher_source:
             check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")

@@ -6,6 +6,7 @@ by `contrastive`; RocketQAv2 for `distill`; HARNESS-LM for a joint stage with fr
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
@@ -18,7 +19,7 @@ from mar_st.stages.columns import column_prompts, kl_scope, stage_columns, taugh
 from mar_st.stages.fit import fit, mixed_with_start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from datasets import Dataset
     from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -54,12 +55,10 @@ def train_contrastive(
         prompts: Prompt texts by name: that of the data entry goes before queries (both columns of symmetric
             data), the one named `document`, if any, before documents.
     """
-    with mixed_with_start(model, stage.start_share):
-        _add_lora(model[0], stage)
+    with mixed_with_start(model, stage.start_share), _adapted(model[0], stage):
         data = stage_columns(sources, stage, settings)
         loss = _loss(model, stage, data, learnable_temperature=stage.learnable_temperature)
         fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-        _merge_lora(model[0], stage)
 
 
 def train_distill(
@@ -151,8 +150,8 @@ def train_joint(
             teacher.to("cpu")
     document: Any = model.route_modules("document")[0]
     rate = stage.document_learning_rate
-    with mixed_with_start(model, stage.start_share):
-        _add_lora(document, stage)  # the teacher's scores are of the encoder without it
+    # The teacher's scores are of the encoder without an adapter.
+    with mixed_with_start(model, stage.start_share), _adapted(document, stage):
         fit(
             model,
             data,
@@ -163,20 +162,18 @@ def train_joint(
             router_mapping=mapping,
             learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
         )
-        _merge_lora(document, stage)
 
 
-def _add_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
-    """Give an encoder the adapter that a stage asks for; without `lora_r` nothing changes."""
-    if stage.lora_r is not None:
-        add_lora(transformer, r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
-
-
-def _merge_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
-    """Merge the adapter of a stage into float32 weights."""
-    if stage.lora_r is not None:
-        transformer.model.float()
-        merge_lora(transformer)
+@contextmanager
+def _adapted(transformer: Any, stage: ContrastiveStage | JointStage) -> Iterator[None]:
+    """Train the adapter that a stage asks for, and merge it into float32 weights at the end."""
+    if stage.lora_r is None:
+        yield
+        return
+    add_lora(transformer, r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
+    yield
+    transformer.model.float()
+    merge_lora(transformer)
 
 
 def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:

@@ -47,20 +47,6 @@ def test_a_hidden_size_that_is_no_number_of_dimensions_is_refused(size):
 
 
 @pytest.mark.parametrize(
-    ("fields", "width"),
-    [
-        (RANDOM, 32),
-        ({**RANDOM, "projection": 8}, 8),
-        ({**RANDOM, "config": {"model_type": "t5", "d_model": 64}}, None),
-        ({"source": "x"}, None),
-        ({"source": "x", "projection": 8}, 8),
-    ],
-)
-def test_the_width_is_that_of_the_last_layer_if_the_recipe_sets_it(fields, width):
-    assert Backbone.model_validate(fields).width == width
-
-
-@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"form": "texts"}, "form 'texts' needs a 'role'"),

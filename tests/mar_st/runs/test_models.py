@@ -17,6 +17,7 @@ from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.context_means import cut_encoder
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import BigramTransformer
+from mar_st.recipes.load import load_recipe
 from mar_st.runs.models import check_models
 from mar_st.runs.train import train
 from tests.mar_st.runs.sides_recipe import (
@@ -239,3 +240,16 @@ def test_bad_sources_of_either_side_are_noticed_before_training(
     built = recipe(**{side: {"source": str(folder), "pooling": "cls"}}, stages=[DOCUMENT_INIT, JOINT])
     with pytest.raises(MarError, match=message):
         check_models(built)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("dim=64", "dim is 64, but vectors of the query encoder have 128"),
+        ("stages.document-init.dims=[64,512]", r"dims \(64, 512\) exceed the width 256"),
+        ("stages.joint.dims=[64,129]", r"dims \(64, 129\) exceed the width 128"),
+    ],
+)
+def test_widths_that_do_not_fit_are_noticed_before_training(setting, message):
+    with pytest.raises(MarError, match=message):
+        check_models(load_recipe("mar-mini", [setting]))
