@@ -183,6 +183,10 @@ class PassesMixin(CachedLossMixin):
         self.mini_batch_tokens = tokens
         self.uses_gradient_cache = rows is not None or tokens is not None
 
+    def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Any) -> Tensor:
+        """Return the loss from the vectors of the columns."""
+        raise NotImplementedError
+
     def own_parameters(self) -> list[Tensor]:
         """Return the parameters of the loss besides those of the model."""
         return []
@@ -197,7 +201,7 @@ class PassesMixin(CachedLossMixin):
             for column in features
         ]
         batch = Cached(labels, orders)
-        loss: Tensor = self.forward_cached(features, batch)
+        loss: Tensor = self.forward_cached(features, batch)  # type: ignore[arg-type]
         for parameter, gradient in zip(self.own_parameters(), batch.gradients, strict=False):
             loss = loss + (parameter - parameter.detach()) * gradient  # adds 0, with this gradient
         return loss

@@ -48,6 +48,8 @@ class Scorer(Protocol):
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
+    name: str
+
     def search(self, rows: Sequence[int], k: int) -> np.ndarray:
         """Return the best `k` documents for each of some queries, by descending score.
 
@@ -79,6 +81,7 @@ class BM25:
         if tokens not in TOKENIZERS:
             raise MarError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
         self.tokens = tokens
+        self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self._index = BM25Index(())
         self._queries: Sequence[str] = ()
 
@@ -118,7 +121,7 @@ class Dense:
 
     Args:
         teacher: Encodes, and keeps the vectors.
-        name: Name of the model, for messages.
+        name: Name of the model, for messages and reports.
         symmetric: Encode documents as queries (paraphrases).
 
     Raises:
@@ -127,7 +130,7 @@ class Dense:
 
     def __init__(self, teacher: ModelTeacher, name: str = "model", *, symmetric: bool = False) -> None:
         check_similarity(teacher.model, name)
-        self.teacher, self.unit = teacher, teacher.model.similarity_fn_name == "cosine"
+        self.teacher, self.name, self.unit = teacher, name, teacher.model.similarity_fn_name == "cosine"
         self.document_role: Side = "query" if symmetric else "document"
         self._queries: Any = None
         self._documents: Any = None

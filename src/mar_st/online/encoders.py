@@ -53,7 +53,7 @@ def _onnx(path: Path, precision: str, threads: int) -> Run:
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-    return lambda inputs: session.run(None, inputs)[0]  # type: ignore[no-any-return]
+    return lambda inputs: session.run(None, inputs)[0]
 
 
 @cache
@@ -82,7 +82,7 @@ def _openvino(path: Path, precision: str, threads: int) -> Run:
     if precision == "int8":
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "128"
     request = _core().compile_model(str(path), "CPU", settings).create_infer_request()
-    return lambda inputs: request.infer(inputs, share_inputs=True, share_outputs=True)[0]  # type: ignore[no-any-return]
+    return lambda inputs: request.infer(inputs, share_inputs=True, share_outputs=True)[0]
 
 
 def _native(path: Path, precision: str, threads: int) -> Run:

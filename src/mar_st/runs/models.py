@@ -90,8 +90,8 @@ def check_models(recipe: Recipe) -> None:
             "(or a projection), the document encoder at least as many."
         )
     for stage in recipe.stages:
-        side, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
-        width = recipe.dim if side is None else widths[side][projects(recipe, stage)]
+        trained, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
+        width = recipe.dim if trained is None else widths[trained][projects(recipe, stage)]
         if dims and max(dims) > width:
             raise MarError(f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}.")
         if isinstance(stage, DistillStage | JointStage) and stage.kl_weight and stage.teacher_source:
