@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import httpx
@@ -96,6 +97,11 @@ def test_the_examples_fit_the_server():
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
     service = (DEPLOY / "mar.service").read_text(encoding="utf-8")
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    config = compose["networks"]["default"]["ipam"]["config"][0]
+    address = ip_address(compose["services"]["search"]["networks"]["default"]["ipv4_address"])
+    assert address in ip_network(config["subnet"])
+    assert address not in ip_network(config["ip_range"])  # from which Docker takes the addresses of others
+    assert str(address) in compose["services"]["nginx"]["command"][-1]
     commands = [compose["services"]["search"]["command"], *re.findall(r"mar.*serve.*", service + dockerfile)]
     known = {f"--{name.replace('_', '-')}" for name in ServeSettings.model_fields}
     assert {
