@@ -1,22 +1,21 @@
 """The project's own results, which the documentation shows as pages: scores, rankings and latency.
 
-    python -m benchmarks.results WORK [--model FOLDER ...] [--halves DATA] [--relatives ROOT] [--latency]
+    python -m benchmarks.results WORK [--model FOLDER ...] [--halves DATA] [--latency]
 
 Runs every model that runs on a laptop, and further model folders, on the packaged edition and the sample of
 mar-zh, in WORK (finished scores are kept there), and copies what the pages need to benchmarks/results: mteb's
 results, scores per query, and the first ten documents of each query. The small query encoders of mar-zh take
 part by the rankings of `mar search` on the vectors of the sample. `--halves` adds the test halves of the
 Chinese sets of `benchmarks/chinese.py`, without rankings; `models/mar-zh/test-log.tsv` lists each use of them
-by hand. `--relatives` adds BM25 on the English sets that `python -m tools.relatives build` wrote to ROOT.
-`--latency` measures the median time of one query of the sample through `encode_query`, with one thread, and
-writes it to benchmarks/results/about.yaml; the other facts there are written by hand.
+by hand. `--latency` measures the median time of one
+query of the sample through `encode_query`, with one thread, and writes it to benchmarks/results/about.yaml;
+the other facts there are written by hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -38,13 +37,6 @@ SAMPLE = ROOT / "models" / "mar-zh" / "src" / "mar_zh" / "sample"
 MODELS = ("mar-zh", "mar-mini", "bm25-jieba", "bm25-char-bigram")
 #: Rankings of `mar search`, by the query encoder of mar-zh.
 ENCODERS = {"query-2": "mar-zh-2-layers", "query-lookup": "mar-zh-lookup"}
-#: English sets whose raw files are open.
-RELATIVES = (
-    "MedQuADLiveQARetrieval",
-    "BioASQ500SnippetsRetrieval",
-    "PubMedQA500Retrieval",
-    "DiseaseOntologyRetrieval",
-)
 
 
 def call(*words: str | Path) -> None:
@@ -71,13 +63,6 @@ def run_halves(work: Path, data: Path, folders: list[Path]) -> None:
     sources = [word for folder in halves for word in ("--data", folder)]
     models = [word for model in (*MODELS, *folders) for word in ("-m", model)]
     call("medteb", "run", *sources, *models, "--output-folder", work / "results")
-
-
-def run_relatives(work: Path, root: Path) -> None:
-    """Score BM25 on the English sets."""
-    os.environ["MEDTEB_DATA"] = str(root)
-    tasks = [word for task in RELATIVES for word in ("-t", task)]
-    call("medteb", "run", *tasks, "-m", "bm25-english", "--output-folder", work / "results")
 
 
 def write_half(source: Path, out: Path) -> Path:
@@ -140,15 +125,12 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--model", type=Path, action="append", default=[], dest="folders")
     parser.add_argument("--halves", type=Path)
-    parser.add_argument("--relatives", type=Path)
     parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     run(options.work, options.folders)
     if options.halves:
         run_halves(options.work, options.halves, options.folders)
-    if options.relatives:
-        run_relatives(options.work, options.relatives)
     copy(options.work)
     if options.latency:
         latency(options.folders)
