@@ -11,7 +11,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Files outside of `docs` that pages link to.
-OUTSIDE = ("examples/clinic/build.yaml", "models/mar-zh/README.md")
+OUTSIDE = (
+    *(
+        f"deploy/{name}"
+        for name in ("Dockerfile", "compose.yaml", "grafana.json", "mar.service", "nginx.conf")
+    ),
+    "examples/clinic/build.yaml",
+    "examples/loop/loop.yaml",
+    "models/mar-zh/README.md",
+    "models/mar-zh/src/mar_zh/sample/README.md",
+    "src/mar_st/models/mar-mini/README.md",
+)
 
 PROGRAMS = {"mar": "mar_st.cli", "medteb": "medteb_mteb.cli"}
 
@@ -32,8 +42,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point links to files outside of `docs` to their copies in the site."""
-    return re.sub(r"\]\(\.\./\.\./(examples|models)/", r"](../\1/", markdown)
+    """Point links out of `docs`, and back into it, to where the files are in the site."""
+    markdown = re.sub(r"\]\(\.\./((?:\.\./)*(?:deploy|examples|models|src)/)", r"](\1", markdown)
+    return re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
 
 
 def on_post_build(config: Any) -> None:
