@@ -112,7 +112,7 @@ def recipe_fields() -> str:
     schema = Recipe.model_json_schema()
     lines = [
         "# All fields of a recipe", "",
-        "From the schema that recipes are checked against. [How recipes are written](recipes.md)", "",
+        "From the schema that recipes are checked against. [How recipes are written](../recipes.md)", "",
     ]  # fmt: skip
     for name, part in [("Recipe", schema), *schema["$defs"].items()]:
         kind = part.get("properties", {}).get("stage", {}).get("const")
