@@ -39,7 +39,14 @@ from mar_st.planning.costs import (
     training_flops,
 )
 from mar_st.planning.launch import Launch
-from mar_st.recipes.rules import joins, reads_documents, stage_entries, trained_sides, used_sides
+from mar_st.recipes.rules import (
+    check_widths,
+    joins,
+    reads_documents,
+    stage_entries,
+    trained_sides,
+    used_sides,
+)
 from mar_st.recipes.schema import AlignStage, ContrastiveStage, Data, Recipe, RetroMAEStage, Side, Stage
 
 if TYPE_CHECKING:
@@ -153,6 +160,13 @@ class Planner:
     def __init__(self, recipe: Recipe, launch: Launch) -> None:
         self.recipe, self.launch = recipe, launch
         self.shapes = recipe_shapes(recipe)
+        check_widths(
+            recipe,
+            {
+                side: (self.shapes[side].width, backbone.projection or self.shapes[side].width)
+                for side, backbone in recipe.backbones.items()
+            },
+        )
         self._texts: dict[str, dict[Side, Texts]] = {}
         self._rows: dict[str, tuple[float | None, float | None]] = {}
         self._missing: set[str] = set()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mar_st.errors import MarError
 from mar_st.recipes.schema import AlignStage, Backbone, Data, JointStage, Recipe, RetroMAEStage, Side, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 #: Maximum texts over which hidden states are averaged, see `Backbone.context_means`.
@@ -88,3 +89,26 @@ def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
     """Return the data entries whose texts the tokenizer of a random backbone is trained on."""
     named = backbone.tokenizer_data
     return tuple(entry for entry in recipe.data if named is None or entry.name in named)
+
+
+def check_widths(recipe: Recipe, widths: Mapping[Side, tuple[int, int]]) -> None:
+    """Check that the dimensions of a recipe fit its encoders.
+
+    Args:
+        recipe: The recipe.
+        widths: Per side, the width of the hidden states and that of the vectors.
+
+    Raises:
+        MarError: They do not fit.
+    """
+    if recipe.asymmetric and (widths["query"][1] != recipe.dim or widths["document"][1] < recipe.dim):
+        raise MarError(
+            f"dim is {recipe.dim}, but vectors of the query encoder have {widths['query'][1]} dimensions and "
+            f"those of the document encoder {widths['document'][1]}. The query encoder needs as many as dim "
+            "(or a projection), the document encoder at least as many."
+        )
+    for stage in recipe.stages:
+        trained, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
+        width = recipe.dim if trained is None else widths[trained][projects(recipe, stage)]
+        if dims and max(dims) > width:
+            raise MarError(f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}.")

@@ -36,7 +36,14 @@ from mar_st.modules.arrangement import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.modules.layout import saved_modules
 from mar_st.planning.backbones import count, shape_of
-from mar_st.recipes.rules import joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
+from mar_st.recipes.rules import (
+    check_widths,
+    joins,
+    projects,
+    renormalises_prefixes,
+    tokenizer_entries,
+    trained_sides,
+)
 from mar_st.recipes.schema import Backbone, DistillStage, JointStage, Precision, Recipe, Side, Stage
 
 if TYPE_CHECKING:
@@ -83,17 +90,8 @@ def check_models(recipe: Recipe) -> None:
                 f"projection: {layer}, or give an encoder without such a layer."
             )
         widths[side] = (layer or shape.width, backbone.projection or shape.width)
-    if recipe.asymmetric and (widths["query"][1] != recipe.dim or widths["document"][1] < recipe.dim):
-        raise MarError(
-            f"dim is {recipe.dim}, but vectors of the query encoder have {widths['query'][1]} dimensions and "
-            f"those of the document encoder {widths['document'][1]}. The query encoder needs as many as dim "
-            "(or a projection), the document encoder at least as many."
-        )
+    check_widths(recipe, widths)
     for stage in recipe.stages:
-        trained, dims = getattr(stage, "side", None), getattr(stage, "dims", ())
-        width = recipe.dim if trained is None else widths[trained][projects(recipe, stage)]
-        if dims and max(dims) > width:
-            raise MarError(f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}.")
         if isinstance(stage, DistillStage | JointStage) and stage.kl_weight and stage.teacher_source:
             check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
 

@@ -17,6 +17,7 @@ from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.model.context_means import cut_encoder
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import BigramTransformer
+from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.models import check_models
 from mar_st.runs.train import train
@@ -251,5 +252,6 @@ def test_bad_sources_of_either_side_are_noticed_before_training(
     ],
 )
 def test_widths_that_do_not_fit_are_noticed_before_training(setting, message):
-    with pytest.raises(MarError, match=message):
-        check_models(load_recipe("mar-mini", [setting]))
+    for check in (check_models, plan):
+        with pytest.raises(MarError, match=message):
+            check(load_recipe("mar-mini", [setting]))
