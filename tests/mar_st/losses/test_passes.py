@@ -91,7 +91,8 @@ def test_gradients_are_those_of_the_whole_batch(make, limits):
     assert gradients.keys() == expected.keys()
     assert any(gradient.abs().sum() > 0 for gradient in expected.values())
     for name, gradient in expected.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-6)
+        # Gradients are up to 30, and rounded in float32.
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
     assert len(shapes) > 2
 
 
