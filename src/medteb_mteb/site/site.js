@@ -143,9 +143,11 @@ const CHARTS = {
     rows.sort((one, other) => one.cost - other.cost).forEach((row, place) => {
       row.label = (row.cost <= middle ? "left" : "right") + (place % 2 ? 12 : -12);
     });
-    const families = [...new Set(rows.map((row) => row.family).filter((family) => family !== null))];
+    // A family looks the same in all charts.
+    const familiesOf = (some) => [...new Set(some.map((row) => row.family).filter((family) => family !== null))];
+    const [families, present] = [recordsOf(table), rows].map(familiesOf);
     const hue = families.length
-      ? { field: "family", type: "nominal", title: text("family"), scale: { domain: families, range: color("hues").split(", ") }, legend: { orient: "bottom", columns: 2 } }
+      ? { field: "family", type: "nominal", title: text("family"), scale: { domain: families, range: color("hues").split(", ") }, legend: { orient: "bottom", columns: 2, values: present } }
       : { value: color("first") };
     const place = {
       x: { field: "cost", type: "quantitative", scale: { type: "log", nice: false, padding: 24 }, title: text(x), axis: { format: x === "latency" ? "~g" : "~s", labelExpr: "replace(datum.label, 'G', 'B')", tickCount: 5, grid: false } },
