@@ -5,10 +5,11 @@
 Runs every model that runs on a laptop, and further model folders, on the packaged edition and the sample of
 mar-zh, in WORK (finished scores are kept there), and copies what the pages need to benchmarks/results: mteb's
 results, scores per query, and the first ten documents of each query. The small query encoders of mar-zh take
-part by the rankings of `mar search` where documents are retrieved. `--halves` adds the test halves of the
+part by the rankings of `mar search` on the vectors of the sample. `--halves` adds the test halves of the
 Chinese sets of `benchmarks/chinese.py`, without rankings; `models/mar-zh/test-log.tsv` lists each use of them
-by hand. `--latency` measures the median time of one query of the sample through `encode_query`, with one
-thread, and writes it to benchmarks/results/about.yaml; the other facts there are written by hand.
+by hand. `--latency` measures the median time of one
+query of the sample through `encode_query`, with one thread, and writes it to benchmarks/results/about.yaml;
+the other facts there are written by hand.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from mar_st.data.trec import read_run, write_run
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results"
 SAMPLE = ROOT / "models" / "mar-zh" / "src" / "mar_zh" / "sample"
-EDITION = ROOT / "tasks" / "MedTEBRetrieval"
 MODELS = ("mar-zh", "mar-mini", "bm25-jieba", "bm25-char-bigram")
 #: Rankings of `mar search`, by the query encoder of mar-zh.
 ENCODERS = {"query-2": "mar-zh-2-layers", "query-lookup": "mar-zh-lookup"}
@@ -48,25 +48,13 @@ def run(work: Path, folders: list[Path]) -> None:
     options = ["--trec", "--output-folder", work / "results"]
     models = [word for model in (*MODELS, *folders) for word in ("-m", model)]
     call("medteb", "run", "-b", "MedTEB(cmn, mini)", "--data", SAMPLE, *models, *options)
-    run_encoders(work, SAMPLE, SAMPLE / "vectors", "--trec")
-    run_encoders(work, EDITION, work / "vectors" / EDITION.name, "--trec")
-
-
-def run_encoders(work: Path, data: Path, vectors: Path, *options: str) -> None:
-    """Score the small query encoders of mar-zh by rankings of `mar search`."""
-    folder = work / "rankings" / data.name
-    folder.mkdir(parents=True, exist_ok=True)
-    if not vectors.is_dir():
-        call("mar", "encode", "mar-zh", data / "corpus.jsonl", vectors)
-    if not (folder / "index").is_dir():
-        call("mar", "index", "build", vectors, folder / "index")
-    models: list[str | Path] = []
+    if not (work / "index").is_dir():
+        call("mar", "index", "build", SAMPLE / "vectors", work / "index")
     for encoder, name in ENCODERS.items():
-        ranking = folder / f"{name}.trec"
-        queries = ["--queries", data / "queries.jsonl", "--query-encoder", encoder]
-        call("mar", "search", folder / "index", *queries, "--out", ranking)
-        models += ["-m", ranking]
-    call("medteb", "run", "--data", data, *models, *options, "--output-folder", work / "results")
+        ranking = work / f"{name}.trec"
+        queries = ["--queries", SAMPLE / "queries.jsonl", "--query-encoder", encoder]
+        call("mar", "search", work / "index", *queries, "--out", ranking)
+        call("medteb", "run", "--data", SAMPLE, "-m", ranking, *options)
 
 
 def run_halves(work: Path, data: Path, folders: list[Path]) -> None:
@@ -75,8 +63,6 @@ def run_halves(work: Path, data: Path, folders: list[Path]) -> None:
     sources = [word for folder in halves for word in ("--data", folder)]
     models = [word for model in (*MODELS, *folders) for word in ("-m", model)]
     call("medteb", "run", *sources, *models, "--output-folder", work / "results")
-    for folder in halves:
-        run_encoders(work, folder, work / "vectors" / folder.name)
 
 
 def write_half(source: Path, out: Path) -> Path:
