@@ -2,18 +2,7 @@
 
 Hours = steps * operations per step / (devices * peak of the device * share of it that is reached, `REACHED`).
 
-Bytes on every device:
-
-- weights: `parameters * bytes`, float32 if all of an encoder is trained, else the published dtype (an adapter
-  is float32);
-- optimizer: `8 * trained` (two AdamW moments), gradients: `4 * trained`;
-- activations: a dry run of the encoder, see `mar_st.planning.costs`. Without GradCache all columns are alive
-  at once; with it one mini-batch is alive beside all gradients;
-- loss: the scores that are held at a time and the vectors of the batch, with their copies.
-
-Under DeepSpeed with bf16 weights are bfloat16 and the optimizer keeps a float32 copy of trained parameters;
-from ZeRO 1 on the devices share the optimizer's part, from ZeRO 2 on the gradients. CUDA's own context (about
-0.5 GB) and the fragmentation of its allocator are additional.
+Bytes: see `mar_st.planning.memory`.
 """
 
 from __future__ import annotations
@@ -21,24 +10,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples, distinct_texts
 from mar_st.data.training import read_source
 from mar_st.errors import MarError
-from mar_st.losses.asym_infonce import MAX_SCORES
-from mar_st.losses.retromae import MAX_TARGETS
 from mar_st.planning.backbones import POSITION_IDS_ONLY, count, recipe_shapes
 from mar_st.planning.costs import (
-    DTYPE_BYTES,
     Training,
     forward_flops,
-    pass_memory,
     trained_parameters,
     training_flops,
 )
 from mar_st.planning.launch import Launch
+from mar_st.planning.memory import Column, Texts, stage_memory
 from mar_st.recipes.rules import (
     check_widths,
     joins,
@@ -73,9 +59,6 @@ REACHED = {"full": 0.4, "lora": 0.2, "frozen": 0.58}
 #: Texts whose lengths are measured, and characters per token: wide (Chinese) ones, others. A rule of thumb.
 SAMPLE_TEXTS, WIDE_PER_TOKEN, OTHER_PER_TOKEN = 2000, 1.5, 4.0
 
-#: Texts per batch while the vectors of a frozen encoder are computed.
-TEACHER_BATCH = 64
-
 
 @dataclass
 class StagePlan:
@@ -92,23 +75,6 @@ class StagePlan:
     hours: float | None = None
     fits: bool = True
     notes: list[str] = field(default_factory=list)
-
-
-class Texts(NamedTuple):
-    """Texts of one role of a data entry: how many, and their tokens on average and at most."""
-
-    number: float | None
-    mean: float = 0.0
-    longest: float = 0.0
-
-
-class Column(NamedTuple):
-    """Texts of one side in an optimiser step, over all devices; `read`: their vectors are stored."""
-
-    side: Side
-    rows: int
-    texts: Texts
-    read: bool = False
 
 
 def plan(recipe: Recipe, gpus: str = "1xH100") -> list[StagePlan]:
@@ -160,13 +126,11 @@ class Planner:
     def __init__(self, recipe: Recipe, launch: Launch) -> None:
         self.recipe, self.launch = recipe, launch
         self.shapes = recipe_shapes(recipe)
-        check_widths(
-            recipe,
-            {
-                side: (self.shapes[side].width, backbone.projection or self.shapes[side].width)
-                for side, backbone in recipe.backbones.items()
-            },
-        )
+        widths: dict[Side, tuple[int, int]] = {}
+        for side, backbone in recipe.backbones.items():
+            width, projected = self.shapes[side].width, backbone.projection or self.shapes[side].width
+            widths[side] = max(width, projected), projected  # a source may end in its projection
+        check_widths(recipe, widths)
         self._texts: dict[str, dict[Side, Texts]] = {}
         self._rows: dict[str, tuple[float | None, float | None]] = {}
         self._missing: set[str] = set()
@@ -215,7 +179,9 @@ class Planner:
             },
             flops=flops,
             setup_flops=self._setup_flops(stage, groups),
-            memory=self._memory(stage, trainings, [columns for _, columns in groups]),
+            memory=stage_memory(
+                self.recipe, self.launch, self.shapes, stage, trainings, [columns for _, columns in groups]
+            ),
             notes=notes,
         )
 
@@ -337,88 +303,6 @@ class Planner:
         width, vocabulary = self.shapes["query"].width, int(self.shapes["query"].config["vocab_size"])
         head = 2 * (width**2 + width * vocabulary)
         return 3 * ((1 + stage.encoder_mask) * head + 24 * width**2)
-
-    def _memory(
-        self, stage: Stage, trainings: dict[Side, Training], groups: list[list[Column]]
-    ) -> dict[str, float]:
-        """Return bytes by purpose, and `peak`; the largest data entry counts."""
-        world, zero = self.launch.world, self.launch.zero
-        trained = sum(trained_parameters(self.shapes[side], training) for side, training in trainings.items())
-        weights = 0.0
-        for side, training in trainings.items():
-            if stage.stage == "distill" and training.mode == "frozen":
-                continue  # the teacher leaves the device once its vectors are computed
-            adapter = trained_parameters(self.shapes[side], training) if training.mode == "lora" else 0
-            weights += count(self.shapes[side]).total * DTYPE_BYTES[training.dtype] + 4 * adapter
-        if isinstance(stage, RetroMAEStage):  # its decoder of one layer, and its head
-            extra = 13 * self.shapes["query"].width ** 2
-            weights, trained = weights + 4 * extra, trained + extra
-        gradients, moments = 4.0 * trained, 8.0 * trained
-        if zero is not None:
-            weights /= 2 if self.recipe.precision == "bf16" else 1
-            moments = 12.0 * trained / (world if zero else 1)
-            gradients /= world if zero > 1 else 1
-        parts = world * stage.gradient_accumulation
-        activations = max(self._activations(stage, trainings, columns, parts) for columns in groups)
-        loss = max(self._loss(stage, columns, parts) for columns in groups)
-        cached = any(training.gradcache for training in trainings.values())
-        if cached or stage.gradient_accumulation > 1:
-            alive = gradients + (max(activations, loss) if cached else activations + loss)
-        else:
-            alive = max(gradients, activations + loss)
-        return {
-            "weights": weights,
-            "optimizer": moments,
-            "gradients": gradients,
-            "activations": activations,
-            "loss": loss,
-            "peak": weights + moments + alive,
-        }
-
-    def _activations(
-        self, stage: Stage, trainings: dict[Side, Training], columns: list[Column], parts: int
-    ) -> float:
-        sizes = []
-        for side, training in trainings.items():
-            shape = self.shapes[side]
-            mine = [column for column in columns if column.side == side and not column.read]
-            if not mine:
-                continue
-            longest = math.ceil(max(column.texts.longest for column in mine))
-            most = math.ceil(max(column.rows for column in mine) / parts)
-            if training.mode == "frozen":
-                rows = min(TEACHER_BATCH, most)
-            elif training.gradcache:
-                rows = min(stage.mini_batch_size or most, most)
-                rows = min(rows, max(1, (stage.mini_batch_tokens or rows * longest) // longest))
-            else:
-                rows = math.ceil(sum(column.rows * column.texts.mean for column in mine) / longest / parts)
-            if isinstance(stage, RetroMAEStage):  # its decoder is one more layer
-                shape = shape.with_layers(shape.layers + 1)
-            value = float(pass_memory(shape, max(rows, 1), longest, training))
-            if isinstance(stage, RetroMAEStage):
-                logits = int(shape.config["vocab_size"]) * 10 * min(rows * longest, MAX_TARGETS)
-                value += logits + rows * longest * (5 * min(256, longest) + 3 * longest)
-            if training.mode == "full":  # gradient of the token embeddings, twice if passes are added
-                value += 4.0 * count(shape).embeddings * (2 if len(mine) > 1 or training.gradcache else 1)
-            sizes.append(value)
-        return max(sizes) if any(t.gradcache for t in trainings.values()) else sum(sizes)
-
-    def _loss(self, stage: Stage, columns: list[Column], parts: int) -> float:
-        """Return the bytes of scores and vectors, float32, in as many copies as are alive at once."""
-        if isinstance(stage, RetroMAEStage):
-            return 0.0
-        rows = stage.batch_size // parts
-        gathered = rows * self.launch.world
-        if isinstance(stage, AlignStage):
-            square = rows * gathered if stage.contrastive_weight else 0
-            return 4 * (3.0 * square + 2.25 * 2 * rows * self.recipe.dim)
-        texts = sum(column.rows for column in columns) / stage.batch_size * gathered
-        scores = min(rows * (texts - gathered), max(MAX_SCORES, texts - gathered))
-        of_scores, of_vectors = (7.0, 6.0) if getattr(stage, "kl_weight", 0.0) else (3.0, 5.0)
-        for name in ("learnable_temperature", "both_directions", "false_negative_margin"):
-            of_scores += getattr(stage, name, None) not in (None, False)
-        return 4 * (of_scores * scores + of_vectors * texts * self.recipe.dim)
 
 
 def _tokens(text: str) -> float:
