@@ -22,7 +22,6 @@ from sentence_transformers.base.modules.module import Module
 from torch.utils.data import DataLoader
 
 from mar_st.errors import MarError
-from mar_st.files import write_text
 from mar_st.stages.collate import COUNTS_KEY
 from mar_st.teachers.store import TeacherStore, store_root
 
@@ -97,6 +96,7 @@ class StageTrainer(SentenceTransformerTrainer):
         super().__init__(**kwargs)
         self._frozen = _frozen_modules(self.model)
         self._averaged: list[nn.Parameter] = []
+        self._recorded = 0
         self._restart_counts()
         if self.args.world_size > 1 and not self.is_deepspeed_enabled:
             self._averaged = list(self.trained_parameters().values())
@@ -233,8 +233,11 @@ class StageTrainer(SentenceTransformerTrainer):
             self._restart_counts()
         super().log(logs, start_time)
         if self.is_world_process_zero():
-            records = "".join(json.dumps(record) + "\n" for record in self.state.log_history)
-            write_text(Path(str(self.args.output_dir)).with_name(METRICS_FILE), records)
+            # The first record of a process writes those before a resume again.
+            path, records = Path(str(self.args.output_dir)).with_name(METRICS_FILE), self.state.log_history
+            with path.open("a" if self._recorded else "w", encoding="utf-8") as stream:
+                stream.writelines(json.dumps(record) + "\n" for record in records[self._recorded :])
+            self._recorded = len(records)
 
     def _restart_counts(self) -> None:
         self._texts = self._tokens = 0
