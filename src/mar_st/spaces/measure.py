@@ -1,4 +1,4 @@
-"""What a query encoder keeps of its teacher's scores on tasks, its speed and size, and its card."""
+"""Measures a query encoder beside its teacher (scores on tasks, speed, size), and writes its card."""
 
 from __future__ import annotations
 

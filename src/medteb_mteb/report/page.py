@@ -29,7 +29,7 @@ def graded(value: float, fine: float, usable: float) -> Verdict:
 
 
 def with_interval(value: float | None, low: float | None, high: float | None, form: str = ".4f") -> str:
-    """Return a number and its interval as text; a dash if it is unknown (NaN or None), likewise its ends."""
+    """Return a number with its interval as text: a dash if it is unknown, no interval if that is unknown."""
     if value is None or isnan(value):
         return "-"
     if low is None or isnan(low):

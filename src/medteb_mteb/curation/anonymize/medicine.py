@@ -17,7 +17,7 @@ _MIN_TERM_LENGTH = 3
 _LAST = frozenset(
     "炎疝瘤癌症疹痛疮痔痢疸汤丸散片胶膏糖酶酸碱酯苷酮醇胺醚啶唑菌虫氏式粥羹饺糕饼酱酒茶肉鱼籽类比"
 )
-#: Last characters of what is no name but a noun and an adjective (毛孔大), unless doubled (多多).
+#: Adjectives at the end of a phrase that looks like a name (毛孔大); doubled ones may be names (多多).
 _ADJECTIVES = "大小多少高低好响阴"
 
 _PREPARATION = (

@@ -170,10 +170,11 @@ def near_duplicates(
 
     counter = CountVectorizer(analyzer=_grams, dtype=np.float32)
     others = counter.fit_transform(other)
-    transposed, other_sizes = others.T.tocsr(), _sizes(other)
+    transposed, other_sizes = others.T.tocsr(), np.asarray(others.sum(axis=1)).ravel()
     for start in range(0, len(left), TEXTS_PER_BLOCK):
         part = left[start : start + TEXTS_PER_BLOCK]
-        block, sizes = counter.transform(part), _sizes(part)
+        block = counter.transform(part)
+        sizes = np.array([len(_grams(text)) for text in part], dtype=np.float32)
         shared = (block @ transposed).tocoo()
         rows, columns = shared.row + start, shared.col
         similarity = shared.data / (sizes[shared.row] + other_sizes[columns] - shared.data)
@@ -238,7 +239,3 @@ def _grams(text: str) -> set[str]:
     """Return the 1- and 2-grams of a text; one of symbols only is compared unchanged."""
     plain = normalise(text) or text
     return {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
-
-
-def _sizes(texts: Sequence[str]) -> np.ndarray:
-    return np.array([len(_grams(text)) for text in texts], dtype=np.float32)
