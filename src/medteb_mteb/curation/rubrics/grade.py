@@ -71,8 +71,8 @@ def scores_of(
         for rubric in rubrics:
             given = its.get(rubric.id, (False,) * len(rubric.criteria))
             groups["", ""].append(ratio(rubric.criteria, given))
-            if rubric.month:
-                groups["month", rubric.month].append(groups["", ""][-1])
+            if rubric.date:
+                groups["month", rubric.date[:7]].append(groups["", ""][-1])
             for axis in sorted({one.axis for one in rubric.criteria} - {""}):
                 places = [place for place, one in enumerate(rubric.criteria) if one.axis == axis]
                 own = [rubric.criteria[place] for place in places]
@@ -145,10 +145,9 @@ def grade(settings: GradeSettings) -> Counts:
     for (system, name), item in items.items():
         given = graded.verdicts[item.key]
         verdicts[system][name] = tuple(one.met for one in given)
-        rows += [
-            {"_id": name, "system": system, "criterion": one.text, "points": one.points, **verdict._asdict()}
-            for one, verdict in zip(by_id[name].criteria, given, strict=True)
-        ]
+        about = {"_id": name, "system": system}
+        for one, verdict in zip(by_id[name].criteria, given, strict=True):
+            rows.append({**about, "criterion": one.criterion, "points": one.points, **verdict._asdict()})
     missing = [
         {"_id": name, "system": system} for system in answers for name in by_id if (system, name) not in items
     ]
@@ -156,14 +155,15 @@ def grade(settings: GradeSettings) -> Counts:
     write_rows(settings.out / "verdicts.jsonl", rows)
     write_rows(settings.out / "missing.jsonl", missing)
     scores = scores_of(rubrics, verdicts)
-    refused = _refused({_category(score) for score in scores}, kappas, settings.least)
-    shown = [score for score in scores if _category(score) not in refused]
-    about = {"name": settings.grader.name, "identity": settings.grader.identity(), **graded.provenance}
-    write_json(settings.out / "scores.json", {"grader": about, "scores": shown, "refused": refused})
-    write_text(settings.out / "scores.md", _page(scores, refused, settings.grader.name, details))
+    for score in scores:
+        if kappas is not None and (reason := _disagreement(score, kappas, settings.least)):
+            del score[PER_CASE], score[MEAN]
+            score["not shown"] = reason
+    identity = {"name": settings.grader.name, "identity": settings.grader.identity(), **graded.provenance}
+    write_json(settings.out / "scores.json", {"grader": identity, "scores": scores})
+    write_text(settings.out / "scores.md", _page(scores, settings.grader.name, details))
     for score in (score for score in scores if not score["by"]):
-        cells = _cells(score, refused)
-        details[f"scores of {score['system']}"] = dict(zip((PER_CASE, MEAN), cells, strict=True))
+        details[f"scores of {score['system']}"] = dict(zip((PER_CASE, MEAN), _cells(score), strict=True))
     unknown = sum(map(len, answers.values())) - len(items)
     note = f"{unknown} answers belong to no question of {settings.rubrics} and are left out."
     return Counts(len(rows), details=details, notes=(note,) * bool(unknown))
@@ -182,53 +182,39 @@ def _kappas(settings: GradeSettings) -> dict[str, float | None] | None:
     known = content.get("graders", {})
     for name, about in known.items():
         if about["identity"] == identity:
-            rows = [one for one in content["rows"] if one["grader"] == name]
-            return {one["category"]: one["kappa"][0] for one in rows}
+            return {one["category"]: one["kappa"][0] for one in content["rows"] if one["grader"] == name}
     raise MarError(
         f"{file} has no agreement of {settings.grader.name} with these settings (it has "
         f"{', '.join(known) or 'no grader'}). Run 'medteb graders' with this grader."
     )
 
 
-def _refused(categories: set[str], kappas: Mapping[str, float | None] | None, least: float) -> dict[str, str]:
-    """Return why scores are not shown, by category."""
-    reasons: dict[str, str] = {}
-    if kappas is None:
-        return reasons
-    for category in sorted(categories):
-        kappa = kappas.get(category)
-        if kappa is None:
-            reasons[category] = "not shown: agreement not known"
-        elif kappa < least:
-            reasons[category] = f"not shown: agreement {kappa:.2f} < {least:.2f}"
-    return reasons
+def _disagreement(score: Mapping[str, Any], kappas: Mapping[str, float | None], least: float) -> str:
+    """Return why a score is not shown: the grader does not agree with people on its verdicts."""
+    kappa = kappas.get(score["value"] if score["by"] == "axis" else "all")
+    if kappa is None:
+        return "agreement not known"
+    return f"agreement {kappa:.2f} < {least:.2f}" if kappa < least else ""
 
 
-def _category(score: Mapping[str, Any]) -> str:
-    """Return the axis whose verdicts a score is made of; `all` for those of all axes."""
-    return str(score["value"]) if score["by"] == "axis" else "all"
+def _cells(score: Mapping[str, Any]) -> list[str]:
+    if "not shown" in score:
+        return [f"not shown: {score['not shown']}"] * 2
+    return [with_interval(*score[name], ".3f") for name in (PER_CASE, MEAN)]
 
 
-def _cells(score: Mapping[str, Any], refused: Mapping[str, str]) -> list[str]:
-    if _category(score) in refused:
-        return [refused[_category(score)]] * 2
-    return [with_interval(value, low, high, ".3f") for value, low, high in (score[PER_CASE], score[MEAN])]
-
-
-def _page(
-    scores: Sequence[Mapping[str, Any]], refused: Mapping[str, str], grader: str, details: Mapping[str, Any]
-) -> str:
+def _page(scores: Sequence[Mapping[str, Any]], grader: str, details: Mapping[str, Any]) -> str:
     """Return the scores as Markdown, a table for all cases, for each axis and for each month."""
     parts = [f"# Scores, graded by {grader}"]
     for by, title in (("", "All cases"), ("axis", "By axis"), ("month", "By month")):
+        columns = ("system", *([by] if by else []), "cases", PER_CASE, MEAN)
         rows = [
-            (one["system"], *([one["value"]] if by else []), f"{one['cases']:,}", *_cells(one, refused))
+            (one["system"], *([one["value"]] if by else []), f"{one['cases']:,}", *_cells(one))
             for one in scores
             if one["by"] == by
         ]
         if rows:
-            header = ("system", *([by] if by else []), "cases", PER_CASE, MEAN)
-            parts += [f"## {title}", markdown_table([header, *rows])]
+            parts += [f"## {title}", markdown_table([columns, *rows])]
     counts = ("answers", "missing answers", "no verdict")
     parts.append(", ".join(f"{name}: {details[name]:,}" for name in counts))
     return "\n\n".join(parts) + "\n"

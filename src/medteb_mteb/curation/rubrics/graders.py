@@ -27,7 +27,7 @@ from medteb_mteb.curation.rubrics.files import language_of
 from medteb_mteb.curation.step import Model, Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.curation.llm.client import Prompt
@@ -176,43 +176,35 @@ class Prompted(LLM):
             items: The items.
             out: Folder of the step; the journal is beside it.
         """
-        found: dict[str, dict[int, Verdict]] = {item.key: {} for item in items}
-        first = self._ask(items, found, out)
-        rest = [item for item in items if 0 < len(found[item.key]) < len(item.criteria)]
-        again = self._ask(rest, found, out) if rest and not first.stopped else None
-        verdicts = {
-            item.key: [found[item.key].get(place, Verdict(None)) for place in range(len(item.criteria))]
-            for item in items
-        }
-        quotes = {
-            key: sum(bool(one.quote) and normalise(one.quote) not in answer for one in verdicts[key])
-            for key, answer in ((item.key, normalise(item.answer)) for item in items)
-        }
+        found: dict[str, dict[str, Verdict]] = {item.key: {} for item in items}  # by criterion
+
+        def asked(some: list[Item], *, may_fail: bool) -> Generation[Any]:
+            read, prompts = partial(_read, {one.key: one.criteria for one in some}), map(grade_prompt, some)
+            options: dict[str, Any] = {"name": "grade", "out": out, "may_fail": may_fail}
+            generation = ask_llm(self, list(prompts), VERSION, read, **options)
+            for key, verdicts in generation.answers.items():
+                found[key] |= verdicts
+            return generation
+
+        first = asked(list(items), may_fail=False)
+        rest = []
+        for item in items if not first.stopped else ():
+            missing = tuple(one for one in item.criteria if one not in found[item.key])
+            if missing and found[item.key]:  # only a model that has answered is asked for the rest
+                rest.append(replace(item, criteria=missing))
+        again = asked(rest, may_fail=True)
+        verdicts, strange = {}, 0
+        for item in items:
+            verdicts[item.key] = [found[item.key].get(one, Verdict(None)) for one in item.criteria]
+            said = normalise(item.answer)
+            strange += sum(normalise(one.quote) not in said for one in verdicts[item.key])
         details = {
             **first.counts(),
             "asked again": len(rest),
-            "quotes that are not in the answer": sum(quotes.values()),
+            "quotes that are not in the answer": strange,
         }
         provenance = {"name": self.name, **self.settings(VERSION), "answered": first.answered}
-        return Graded(verdicts, details, first.stopped or (again.stopped if again else ""), provenance)
-
-    def _ask(self, items: Sequence[Item], found: dict[str, dict[int, Verdict]], out: Path) -> Generation[Any]:
-        """Ask for the verdicts that are not found yet, and add them by place."""
-        places = {
-            item.key: [place for place in range(len(item.criteria)) if place not in found[item.key]]
-            for item in items
-        }
-        asked = [
-            replace(item, criteria=tuple(item.criteria[place] for place in places[item.key]))
-            for item in items
-        ]
-        read = partial(_read, {item.key: item.criteria for item in asked})
-        prompts = [grade_prompt(item) for item in asked]
-        again = any(found.values())  # only a model that has answered is asked for the rest
-        generation = ask_llm(self, prompts, VERSION, read, name="grade", out=out, may_fail=again)
-        for key, verdicts in generation.answers.items():
-            found[key] |= {places[key][place]: verdict for place, verdict in verdicts.items()}
-        return generation
+        return Graded(verdicts, details, first.stopped or again.stopped, provenance)
 
 
 def _kind(entry: Any) -> str:
@@ -254,40 +246,33 @@ def grade_prompt(item: Item) -> Prompt:
     return _GRADE.prompt(item.key, language_of(item.question), texts, tokens, criteria=criteria)
 
 
-def _read(criteria: Mapping[str, Sequence[str]], prompt: Prompt, content: str) -> dict[int, Verdict]:
-    """Return the verdicts of an answer by place of the criterion; a contradictory one is left out.
+def _read(criteria: Mapping[str, Sequence[str]], prompt: Prompt, content: str) -> dict[str, Verdict]:
+    """Return the verdicts of an answer by criterion; a contradictory one is left out.
 
     Raises:
         Rejected: `no-verdict`: there is none.
     """
     texts = criteria[prompt.key]
-    by_text = {normalise(text): place for place, text in enumerate(texts)}
-    found: dict[int, list[Verdict]] = {}
+    named = {normalise(text): text for text in texts} | {str(n): text for n, text in enumerate(texts, 1)}
+    found: dict[str, list[Verdict]] = {}
     for values in objects_in(content):
-        for place, verdict in _verdicts_in(values, by_text):
-            if 0 <= place < len(texts):
-                found.setdefault(place, []).append(verdict)
-    verdicts = {place: some[0] for place, some in found.items() if len({one.met for one in some}) == 1}
+        for name, verdict in _verdicts_in(values):
+            number = re.fullmatch(r"\D{0,12}?(\d{1,3})\D{0,2}", name)
+            text = named.get(normalise(name)) or (named.get(number[1]) if number else None)
+            if text and verdict.met is not None:
+                found.setdefault(text, []).append(verdict)
+    verdicts = {text: some[0] for text, some in found.items() if len({one.met for one in some}) == 1}
     if not verdicts:
         raise Rejected("no-verdict")
     return verdicts
 
 
-def _verdicts_in(values: dict[str, Any], by_text: Mapping[str, int]) -> list[tuple[int, Verdict]]:
-    """Return place and verdict of an object: that of one criterion, or of several by number."""
+def _verdicts_in(values: dict[str, Any]) -> Iterator[tuple[str, Verdict]]:
+    """Yield name and verdict of the criterion of an object, or of several ones by number."""
     if "met" not in values:
-        pairs = ((_place(name, by_text), as_met(value)) for name, value in values.items())
-        return [(place, Verdict(met)) for place, met in pairs if met is not None]
-    met = as_met(values["met"])
+        yield from ((name, Verdict(as_met(value))) for name, value in values.items())
+        return
     named = next((values[name] for name in ("criterion", "number", "id", "question") if name in values), "")
     quote = next((values[name] for name in ("quote", "evidence", "reasoning") if name in values), "")
     text = writable(quote).strip() if isinstance(quote, str) else ""
-    return [] if met is None else [(_place(named, by_text), Verdict(met, text))]
-
-
-def _place(name: Any, by_text: Mapping[str, int]) -> int:
-    """Return the place of the criterion that a verdict names by number or text; -1 if it names none."""
-    text = str(name)
-    known = by_text.get(normalise(text))
-    number = re.fullmatch(r"\D{0,12}?(\d{1,3})\D{0,2}", text)
-    return known if known is not None else int(number[1]) - 1 if number else -1
+    yield str(named), Verdict(as_met(values["met"]), text)

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from mar_st.errors import MarError
 from mar_st.options import read_yaml
 from medteb_mteb.curation.llm.settings import PrivateSettings
-from medteb_mteb.curation.rubrics.files import Rubric, read_rubrics
+from medteb_mteb.curation.rubrics.files import Message, Rubric, read_rubrics
 from medteb_mteb.curation.rubrics.grade import MEAN, PER_CASE, ratio, variants
 from medteb_mteb.curation.rubrics.graders import Grader, Item
 
@@ -48,13 +48,13 @@ def rubrics_task(rubrics: str, grader: str, out: str = "graded", already_anonymo
     """
     PrivateSettings(out=Path(out), already_anonymous=already_anonymous).refuse_raw(Path(rubrics))
     found = {one.id: one for one in read_rubrics(Path(rubrics))}
-    samples = [Sample(id=one.id, input=[_message(*some) for some in one.prompt]) for one in found.values()]
+    samples = [Sample(id=one.id, input=[_message(some) for some in one.messages]) for one in found.values()]
     chosen = TypeAdapter(Grader).validate_python(read_yaml(Path(grader)))
     return Task(MemoryDataset(samples), solver=generate(), scorer=rubric_scorer(found, chosen, Path(out)))
 
 
-def _message(role: str, text: str) -> ChatMessage:
-    return _MESSAGES.get(role, ChatMessageUser)(content=text)
+def _message(one: Message) -> ChatMessage:
+    return _MESSAGES.get(one.role, ChatMessageUser)(content=one.content)
 
 
 @metric(name=PER_CASE)

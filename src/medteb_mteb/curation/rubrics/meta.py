@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import write_json, write_text
 from mar_st.options import Argument, FromFile
-from mar_st.text.values import as_text
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.llm.settings import PrivateSettings, added
+from medteb_mteb.curation.rubrics.files import Text, made_of
 from medteb_mteb.curation.rubrics.grade import AGREEMENT, grading_estimate
 from medteb_mteb.curation.rubrics.graders import VERSION, Grader, Item, Prompted, as_met
 from medteb_mteb.curation.rubrics.people import NONE, Labelled, among_people, calibrated_mean, with_people
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from mar_st.data.rows import Row
 
 #: Name of the category of all statements, and of people in the column of graders.
 ALL, PEOPLE = "all", "people"
@@ -69,9 +66,22 @@ class GradersSettings(PrivateSettings):
                 one.key()
 
 
-@dataclass(frozen=True)
-class Statement:
+def _by_name(given: Any) -> dict[str, bool]:
+    """Return labels by name; those of a list are named by their numbers, and missing ones left out."""
+    if isinstance(given, list):
+        given = {str(number): label for number, label in enumerate(given, 1)}
+    if not isinstance(given, dict | None):
+        raise ValueError("expected a list, or labels by name")
+    read = {str(name): as_met(label) for name, label in (given or {}).items() if label not in (None, "")}
+    if None in read.values():
+        raise ValueError("a label is none of true, false, entailment, neutral, contradiction")
+    return {name: bool(met) for name, met in read.items()}
+
+
+class Statement(BaseModel):
     """A criterion for an answer, with the labels of people.
+
+    A label is true, 1, met, entailment or 是, or else false, 0, not met, neutral, contradiction or 否.
 
     Attributes:
         question: The question.
@@ -82,54 +92,26 @@ class Statement:
         verdicts: The same by graders that ran elsewhere.
     """
 
-    question: str
-    answer: str
-    criterion: str
-    category: str
-    labels: dict[str, bool]
-    verdicts: dict[str, bool]
+    question: Text
+    answer: Text
+    criterion: Text
+    category: Annotated[str, BeforeValidator(lambda given: str(given or ""))] = ""
+    labels: Annotated[dict[str, bool], BeforeValidator(_by_name)] = Field(default_factory=dict)
+    verdicts: Annotated[dict[str, bool], BeforeValidator(_by_name)] = Field(default_factory=dict)
 
 
 def read_labelled(source: Path) -> list[Statement]:
     """Return the statements of a source.
 
-    A label is true, 1, met, entailment or 是, or else false, 0, not met, neutral, contradiction or 否.
-
     Raises:
         MarError: Rows are unusable, or no rater has labelled any.
     """
-
-    def statement(row: Row) -> Statement:
-        values = row.values
-        texts = [as_text(values.get(name)) for name in ("question", "answer", "criterion")]
-        if None in texts:
-            raise MarError("expected question, answer and criterion, each a text.")
-        question, answer, criterion = (str(text).strip() for text in texts)
-        labels, verdicts = _by_name(values, "labels"), _by_name(values, "verdicts")
-        return Statement(question, answer, criterion, str(values.get("category") or ""), labels, verdicts)
-
-    found = list(read_rows(source, statement))
+    found = list(read_rows(source, made_of(Statement)))
     if not any(one.labels for one in found):
         raise MarError(
             f'{source} has no labels of people. Give labels, such as {{"li": true, "wang": false}}.'
         )
     return found
-
-
-def _by_name(values: Mapping[str, Any], name: str) -> dict[str, bool]:
-    given = values.get(name) or {}
-    if isinstance(given, list):
-        given = {str(number): label for number, label in enumerate(given, 1)}
-    if not isinstance(given, dict):
-        raise MarError(f"{name} must be a list, or labels by name.")
-    known = {str(key): label for key, label in given.items() if label not in (None, "")}
-    read = {key: as_met(label) for key, label in known.items()}
-    wrong = next((key for key, met in read.items() if met is None), None)
-    if wrong is not None:
-        raise MarError(
-            f"{name}: {known[wrong]!r} is none of true, false, entailment, neutral, contradiction."
-        )
-    return {key: bool(met) for key, met in read.items()}
 
 
 def graders(settings: GradersSettings) -> Counts:
@@ -149,7 +131,7 @@ def graders(settings: GradersSettings) -> Counts:
         for number, (key, some) in enumerate(places.items())
     ]
     order = [place for some in places.values() for place in some]
-    verdicts = _given(statements)
+    verdicts = _columns([one.verdicts for one in statements])
     if taken := verdicts.keys() & {one.name for one in settings.graders}:
         raise MarError(f"{settings.labelled} has verdicts of {min(taken)!r}; give the grader another name.")
     about: dict[str, dict[str, Any]] = {name: {"identity": ""} for name in verdicts}
@@ -181,21 +163,18 @@ def graders(settings: GradersSettings) -> Counts:
     return Counts(len(statements), details=details)
 
 
-def _given(statements: Sequence[Statement]) -> dict[str, NDArray[np.int64]]:
-    """Return the verdicts of the column of that name, by grader."""
-    names = dict.fromkeys(name for one in statements for name in one.verdicts)
-    return {
-        name: np.array([int(one.verdicts[name]) if name in one.verdicts else NONE for one in statements])
-        for name in names
-    }
+def _columns(rows: Sequence[Mapping[str, bool]]) -> dict[str, NDArray[np.int64]]:
+    """Return labels by name: 1, 0 or `NONE` by row."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([int(row.get(name, NONE)) for row in rows]) for name in names}
 
 
 def _report(
     statements: Sequence[Statement], verdicts: Mapping[str, NDArray[np.int64]], about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of `agreement.json`; an estimate is `[value, low, high]`."""
-    raters = sorted({rater for one in statements for rater in one.labels})
-    labels = np.array([[int(one.labels.get(rater, NONE)) for rater in raters] for one in statements])
+    raters = _columns([one.labels for one in statements])
+    labels = np.stack([raters[name] for name in sorted(raters)], axis=1)
     _, questions = np.unique([one.question for one in statements], return_inverse=True)
     data = Labelled(labels, questions)
     of_statement = np.array([one.category for one in statements])

@@ -19,13 +19,13 @@ from pydantic import Field
 
 from mar_st.errors import MarError
 from mar_st.options import Argument, Switch
-from mar_st.text.values import TsvCell, as_number, writable
+from mar_st.text.values import TsvCell, as_grade, writable
 from medteb_mteb.curation.llm.client import object_schema
 from medteb_mteb.curation.llm.settings import PrivateSettings, WriterSettings, added, ask_llm
 from medteb_mteb.curation.llm.template import template
 from medteb_mteb.curation.llm.tolerant import Rejected, json_object, objects_in, spoken
 from medteb_mteb.curation.pooling import find_passages
-from medteb_mteb.curation.rubrics.files import Case, Criterion, Rubric, language_of, read_cases, read_rubrics
+from medteb_mteb.curation.rubrics.files import AXIS, Case, language_of, read_cases, read_rubrics
 from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step, tokens_of
 from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 from medteb_mteb.curation.training.rows import Rows
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from medteb_mteb.curation.llm.client import Prompt
+    from medteb_mteb.curation.rubrics.files import Rubric
 
 #: The axes of LiveMedBench, as in tags.
 AXES = ("accuracy", "completeness", "communication_quality", "context_awareness", "safety")
@@ -44,13 +45,10 @@ OVERLAP = 0.6
 #: Assumed characters of a case, and tokens of a criterion in an answer.
 CASE_LENGTH, CRITERION_TOKENS = 1500, 70
 
-_CRITERION = {
-    "criterion": {"type": "string"},
-    "axis": {"type": "string", "enum": list(AXES)},
-    "points": {"type": "integer"},
-}
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_CRITERION = {"criterion": _TEXT, "axis": {**_TEXT, "enum": list(AXES)}, "points": _NUMBER}
 _CRITERIA = {"criteria": {"type": "array", "items": object_schema(_CRITERION)}}
-_NUMBERS = {"undecidable": {"type": "array", "items": {"type": "integer"}}}
+_NUMBERS = {"undecidable": {"type": "array", "items": _NUMBER}}
 _WRITE = template(__file__, "rubrics", schema=object_schema(_CRITERIA))
 _CHECK = template(__file__, "decidable", schema=object_schema(_NUMBERS))
 
@@ -85,22 +83,22 @@ def rubrics(settings: RubricsSettings) -> Counts:
         return Counts(0, details={**details, **paid}, stopped=stopped)
     rows, axes = Rows(), Counter[str]()
     for case in cases:
-        undecidable = checked.answers.get(case.id, frozenset())
-        outcomes = [(one, reason) for one, reason in written.answers.get(case.id, ()) if reason]
-        outcomes += [
-            (one, "undecidable" if number in undecidable else "")
-            for number, one in enumerate(kept.get(case.id, ()), 1)
-        ]
-        for one, reason in outcomes:
+        good = []
+        for row, reason in written.answers.get(case.id, ()):
+            if not reason and kept[case.id].index(row) + 1 in checked.answers.get(case.id, ()):
+                reason = "undecidable"
             if reason:
-                rows.drop({"_id": case.id, "criterion": one.text}, reason)
-        good = tuple(one for one, reason in outcomes if not reason)
+                rows.drop({"_id": case.id, "criterion": row["criterion"]}, reason)
+            else:
+                good.append(row)
         failed = written.failed.get(case.id) or checked.failed.get(case.id)
-        if failed or not any(one.points > 0 for one in good):
+        if failed or not any(row["points"] > 0 for row in good):
             rows.add("failed", {"_id": case.id, "reason": failed or "no-positive"})
-        else:
-            axes.update(one.axis for one in good)
-            rows.add("rubrics", Rubric(case.id, (("user", case.question),), good, case.date).to_json())
+            continue
+        axes.update(row["tags"][0].removeprefix(AXIS) for row in good)
+        dated = {"date": case.date} if case.date else {}
+        prompt = [{"role": "user", "content": case.question}]
+        rows.add("rubrics", {"_id": case.id, **dated, "prompt": prompt, "rubrics": good})
     rows.write(settings.out, "rubrics", "dropped")
     details |= {"criteria": axes.total(), "axes": dict(axes.most_common()), **rows.details()}
     return Counts(
@@ -115,24 +113,24 @@ def _rubrics_prompt(case: Case, most: int) -> Prompt:
     return _WRITE.prompt(case.id, language_of(case.question), texts, CRITERION_TOKENS * most, most=most)
 
 
-def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[Criterion, str]]:
+def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[dict[str, Any], str]]:
     """Return the criteria of an answer, each with the reason why it is not kept, or an empty one.
 
     Raises:
         Rejected: `no-criteria`: there is none.
     """
     del prompt
-    outcomes: list[tuple[Criterion, str]] = []
+    outcomes: list[tuple[dict[str, Any], str]] = []
     kept: list[frozenset[str]] = []
     for values in objects_in(content):
         text, given = values.get("criterion"), values.get("points")
-        points = as_number(TsvCell(given) if isinstance(given, str) else given)
+        points = as_grade(TsvCell(given) if isinstance(given, str) else given)
         if not isinstance(text, str) or not text.strip():
             continue
         axis = str(values.get("axis", "")).strip().lower().replace(" ", "_")
         grams, reason = shingles(text, 2), ""
-        if points is None or points != int(points) or not 0 < abs(points) <= MOST_POINTS:
-            points, reason = 0.0, "points"
+        if not points or abs(points) > MOST_POINTS:
+            reason = "points"
         elif axis not in AXES:
             reason = "axis"
         elif any(jaccard(grams, other) >= OVERLAP for other in kept):
@@ -141,14 +139,15 @@ def _read_criteria(most: int, prompt: Prompt, content: str) -> list[tuple[Criter
             reason = "too-many"
         else:
             kept.append(grams)
-        outcomes.append((Criterion(" ".join(writable(text).split()), int(points), axis), reason))
+        row = {"criterion": " ".join(writable(text).split()), "points": points, "tags": [f"{AXIS}{axis}"]}
+        outcomes.append((row, reason))
     if not outcomes:
         raise Rejected("no-criteria")
     return outcomes
 
 
-def _decidable_prompt(case: Case, criteria: Sequence[Criterion]) -> Prompt:
-    lines = "\n".join(f"{number}. {one.text}" for number, one in enumerate(criteria, 1))
+def _decidable_prompt(case: Case, criteria: Sequence[Mapping[str, Any]]) -> Prompt:
+    lines = "\n".join(f"{number}. {row['criterion']}" for number, row in enumerate(criteria, 1))
     texts, tokens = {"question": case.question, "criteria": lines}, 20 + 4 * len(criteria)
     return _CHECK.prompt(case.id, language_of(case.question), texts, tokens, about=(case.advice,))
 
@@ -161,15 +160,15 @@ def _read_undecidable(prompt: Prompt, content: str) -> frozenset[int]:
     """
     del prompt
     numbers = json_object(content).get("undecidable")
-    if not isinstance(numbers, list) or any(as_number(one) is None for one in numbers):
+    if not isinstance(numbers, list) or any(as_grade(one) is None for one in numbers):
         raise Rejected("not-numbers")
-    return frozenset(int(one) for one in numbers)
+    return frozenset(map(int, numbers))
 
 
 def _estimate_rubrics(settings: RubricsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate two requests for each case, of an assumed length."""
-    cases, case = sizes["cases"].rows, Case("x", "字" * CASE_LENGTH)
-    criteria = [Criterion("字" * 40, 1)] * settings.most
+    cases, case = sizes["cases"].rows, Case(_id="x", question="字" * CASE_LENGTH)
+    criteria = [{"criterion": "字" * 40}] * settings.most
     asked = (_rubrics_prompt(case, settings.most), _decidable_prompt(case, criteria))
     return added([settings.estimate(like, cases, cases) for like in asked], cases)
 
@@ -246,11 +245,10 @@ def answer(settings: AnswerSettings) -> Counts:
 
 
 def _prompt(rubric: Rubric, passages: Sequence[Mapping[str, str]]) -> Prompt:
-    shown = [one["text"] for one in passages]
+    shown = tuple(one["text"] for one in passages)
     texts = {"question": rubric.question, **({"passages": "\n\n".join(shown)} if shown else {})}
-    language = language_of(rubric.question)
-    made = _CONTEXT if shown else _PLAIN
-    return made.prompt(rubric.id, language, texts, ANSWER_TOKENS, about=tuple(shown))
+    form = _CONTEXT if shown else _PLAIN
+    return form.prompt(rubric.id, language_of(rubric.question), texts, ANSWER_TOKENS, about=shown)
 
 
 def _read(prompt: Prompt, content: str) -> str:

@@ -68,22 +68,16 @@ def scores(folder: Path, by: str = "") -> dict[tuple[str, str], dict]:
     return {(row["system"], row["value"]): row for row in rows if row["by"] == by}
 
 
-def test_rubrics_of_three_forms_are_read_and_ours_is_written_again(rubrics, tmp_path, write):
+def test_rubrics_and_cases_of_all_forms_are_read(rubrics, tmp_path, write):
     first, second, third = read_rubrics(rubrics)
-    assert (first.question, first.month) == ("感冒发烧吃什么药？", "2026-01")
+    assert (first.question, first.date) == ("感冒发烧吃什么药？", "2026-01-15")
     assert [one.axis for one in first.criteria] == ["accuracy", "completeness", "safety"]
     assert [one.axis for one in second.criteria] == ["context_awareness", "accuracy"]
     assert "assistant: Since when?" in second.question
-    assert third.question == "男，40岁。\n血压 150/95。\n要吃药吗？"
-    assert (third.id, third.month) == ("3", "2026-02")
-    again = write(tmp_path / "again.jsonl", [one.to_json() for one in (first, second, third)])
-    assert read_rubrics(again) == [first, second, third]
-
-
-def test_cases_of_two_forms_are_read(tmp_path, write):
+    assert (third.id, third.question) == ("3", "男，40岁。\n血压 150/95。\n要吃药吗？")
     rows = [LIVE, {"_id": "b", "question": "要忌口吗？", "answer": "不用。", "date": "2026-03-01"}]
     live, plain = read_cases(write(tmp_path / "cases.jsonl", rows))
-    assert (live.question, live.advice) == ("男，40岁。\n血压 150/95。\n要吃药吗？", "先低盐饮食。")
+    assert (live.question, live.advice) == (third.question, "先低盐饮食。")
     assert (plain.question, plain.advice, plain.date) == ("要忌口吗？", "不用。", "2026-03-01")
 
 
@@ -169,12 +163,14 @@ def test_scores_are_refused_where_the_grader_does_not_agree_with_people(rubrics,
     options = {"rubrics": rubrics, "answers": (answers,), "agreement": file}
     run_step(GRADE, grader=grader, **options)
     content = json.loads((tmp_path / "out/scores.json").read_text())
-    assert {row["value"] for row in content["scores"] if row["by"] == "axis"} == set()
-    assert set(content["refused"]) == {"accuracy", "completeness", "context_awareness"}
-    assert content["refused"]["accuracy"] == "not shown: agreement 0.41 < 0.60"
-    assert ("a", "") in scores(tmp_path / "out")
+    assert {row["value"] for row in content["scores"] if "not shown" in row} == {
+        "accuracy", "completeness", "context_awareness",
+    }  # fmt: skip
+    assert not any("clipped mean" in row for row in content["scores"] if "not shown" in row)
+    assert scores(tmp_path / "out", "axis")["a", "accuracy"]["not shown"] == "agreement 0.41 < 0.60"
+    assert "clipped mean" in scores(tmp_path / "out")["a", ""]
     run_step(GRADE, "low", grader=grader, least=0.4, **options)
-    assert ("a", "accuracy") in scores(tmp_path / "low", "axis")
+    assert "clipped mean" in scores(tmp_path / "low", "axis")["a", "accuracy"]
     with pytest.raises(MarError):
         run_step(GRADE, "other", grader=Words(name="words", rule="words", threshold=0.7), **options)
 

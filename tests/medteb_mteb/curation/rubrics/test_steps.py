@@ -82,7 +82,7 @@ def test_criteria_are_written_checked_and_read_again(cases, run_step, tmp_path, 
         run_step(RUBRICS, "again", cases=cases, llm=llm_at(url), most=12)
         assert server.made == made
     (rubric,) = read_rubrics(tmp_path / "out")
-    assert (rubric.id, rubric.month) == ("c1", "2026-01")
+    assert (rubric.id, rubric.date) == ("c1", "2026-01-05")
     assert rubric.question == "3-year-old, fever of 39 C.\nWhich drug helps?"
     assert [(one.points, one.axis) for one in rubric.criteria] == [
         (7, "accuracy"),
