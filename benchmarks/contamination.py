@@ -46,12 +46,12 @@ def main() -> None:
         for seed in range(number):
             queries, scores = simulate(seed, effect, drift)
             one = queries.effect(scores, CUTOFF, MONTHS, model="m", other="", placebo=False)
-            (raw, _), (low, high) = one.raw[1], one.matched[1]
-            found.append((low <= effect <= high, raw > 0, low > 0, one.matched[0] - effect))
+            value, low, high = one.matched
+            found.append((low <= effect <= high, one.raw.low > 0, low > 0, value - effect))
             for month in PLACEBOS:
                 used = [other for other in MONTHS if (other <= CUTOFF) == (month < CUTOFF)]
-                low, high = queries.effect(scores, month, used, model="m", other="", placebo=True).matched[1]
-                placebos.append(not low <= 0 <= high)
+                other = queries.effect(scores, month, used, model="m", other="", placebo=True).matched
+                placebos.append(not other.low <= 0 <= other.high)
         covered, raw, matched, bias = np.mean(found, axis=0)
         shares = f"{covered:8.0%} {raw:8.0%} {matched:12.0%} {np.mean(placebos):9.1%}"
         print(f"{effect:6} {drift:6} {shares} {bias:+.3f}", flush=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -25,6 +24,7 @@ from medteb_mteb.report.intervals import (
     quantiles,
     resample_weights,
     score_of,
+    smallest_difference,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ LEVEL = 0.05
 SWAPS = 10_000
 #: Differences per question up to this are rounding.
 _TIE = 1e-9
-#: Smallest difference that is found four times in five, in standard errors.
-_DETECTABLE = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(0.8)
 _CHUNK = 2_000_000  # coins drawn at once: 16 MB
 
 
@@ -236,7 +234,7 @@ def compare(first: Drawn, second: Drawn) -> Comparison:
     difference = first.score - second.score
     defined = differences[~np.isnan(differences)]
     deviation = float(np.std(defined, ddof=1))
-    detectable = _DETECTABLE * deviation
+    detectable = smallest_difference(1, deviation)
     if first.parts is None or second.parts is None:
         p = _bootstrap_p(difference, defined, deviation)
         return Comparison(difference, low, high, p, detectable, None, None, None)

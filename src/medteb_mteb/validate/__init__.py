@@ -40,6 +40,7 @@ def validate(settings: ValidateSettings) -> Page:
     duplicates, judged share of a run, pool bias, judges, leaks and the licence. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
+    from medteb_mteb.folders.content import detect_type  # lazy: pyarrow
     from medteb_mteb.report.page import Page  # lazy: scipy
     from medteb_mteb.validate import contents, labels  # lazy: scipy
     from medteb_mteb.validate.material import read_material  # lazy: scipy
@@ -55,7 +56,7 @@ def validate(settings: ValidateSettings) -> Page:
     which = f"edition {edition.name} {edition.version}" if edition else "no manifest"
     return Page(
         title=f"Validation of {material.layout.name}",
-        subject=f"{material.kind}, {which}, data {material.layout.revision()}.",
+        subject=f"{detect_type(material.layout)}, {which}, data {material.layout.revision()}.",
         findings=tuple(one(material) for one in checks),
     )
 

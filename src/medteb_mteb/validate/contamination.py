@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 #: Measures of a query's difficulty, in the order of their columns.
 MEASURES = ("characters per query", "BM25 of the best hit", "relevant documents")
+COPIES = "copies in training"
 #: Number of queries on each side of a cut-off below which nothing is compared.
 FEWEST_QUERIES = 10
 #: Random permutations of a test.
@@ -165,16 +166,15 @@ class Contamination:
     Attributes:
         name: Name of the live edition.
         queries: The queries of all slices.
-        sizes: Number of documents of each slice.
-        copies: Number of queries of each slice that training texts nearly repeat; None without such texts.
+        slices: Of each slice: `slice` (its month), numbers of `queries` and `documents`, `COPIES` (queries
+            that training texts nearly repeat; None without such texts), and the mean of each measure.
         cutoffs: Cut-off by model.
         effects: Comparisons of all models.
     """
 
     name: str
     queries: Queries
-    sizes: tuple[int, ...]
-    copies: tuple[int, ...] | None
+    slices: list[dict[str, Any]]
     cutoffs: dict[str, str]
     effects: tuple[Effect, ...] = ()
 
@@ -189,8 +189,7 @@ class Contamination:
         found = {}
         for number, month in enumerate(self.queries.months[1:], 1):
             here, earlier = self.queries.month == number, self.queries.month < number
-            for column, measure in enumerate(MEASURES):
-                values = self.queries.measures[:, column]
+            for values, measure in zip(self.queries.measures.T, MEASURES, strict=True):
                 test = permutation_test(
                     (values[here], values[earlier]),
                     lambda x, y, axis: x.mean(axis=axis) - y.mean(axis=axis),
@@ -205,17 +204,7 @@ class Contamination:
     def to_json(self) -> dict[str, Any]:
         """Return all numbers as JSON values."""
         drift = [{"slice": month, "measure": one, "p": p} for (month, one), p in self.drift.items()]
-        return {"slices": self._slices(), "drift": drift, "effects": [asdict(one) for one in self.effects]}
-
-    def _slices(self) -> list[dict[str, Any]]:
-        rows = []
-        for number, month in enumerate(self.queries.months):
-            own = self.queries.measures[self.queries.month == number]
-            means = dict(zip(MEASURES, own.mean(axis=0).tolist(), strict=True))
-            copies = None if self.copies is None else self.copies[number]
-            counts = {"queries": len(own), "documents": self.sizes[number], "copies in training": copies}
-            rows.append({"slice": month, **counts, **means})
-        return rows
+        return {"slices": self.slices, "drift": drift, "effects": [asdict(one) for one in self.effects]}
 
     def page(self) -> Page:
         """Return the page of findings."""
@@ -225,9 +214,8 @@ class Contamination:
         return Page("Contamination and drift", subject, (self._drift(), self._copies(), *models))
 
     def _drift(self) -> Finding:
-        title = "Slices are alike"
-        rows = []
-        for one in self._slices():
+        title, rows = "Slices are alike", []
+        for one in self.slices:
             cells = [one["slice"], f"{one['queries']:,}", f"{one['documents']:,}"]
             for measure in MEASURES:
                 p = self.drift.get((one["slice"], measure))
@@ -245,15 +233,14 @@ class Contamination:
         return Finding(title, "warning", reason, table=table)
 
     def _copies(self) -> Finding:
-        title = "Queries are not in the training texts"
-        if self.copies is None:
+        title, copies = "Queries are not in the training texts", [one[COPIES] for one in self.slices]
+        if None in copies:
             return Finding(title, "not known", "no training texts were given (--training)")
-        counts = [len(ids) for ids in self.queries.ids]
-        rows = zip(self.queries.months, map(str, self.copies), map(str, counts), strict=True)
+        rows = ((one["slice"], str(one[COPIES]), str(one["queries"])) for one in self.slices)
         table = Table(("slice", "near copies", "queries"), tuple(rows))
-        found = sum(self.copies)
-        reason = f"{found} of {sum(counts)} queries are near copies of training texts"
-        return Finding(title, "warning" if found else "ok", reason, table=table)
+        number = len(self.queries.month)
+        reason = f"{sum(copies)} of {number} queries are near copies of training texts"
+        return Finding(title, "warning" if sum(copies) else "ok", reason, table=table)
 
     def _of_model(self, model: str, cutoff: str) -> Finding:
         title = f"{model}, trained on texts up to {cutoff}"
@@ -265,14 +252,13 @@ class Contamination:
         if stated is None:
             few = f"its scores cover fewer than {FEWEST_QUERIES} queries up to this month, or after it"
             return Finding(title, "not known", few, table=table)
-        placebos = [one.matched[0] for one in effects if one.placebo]
         value, low, high = stated.matched
-        as_large = sum(one >= value for one in placebos)
         gap = f"scores up to the cut-off differ by {with_interval(value, low, high, '+.4f')} from later ones"
         reason = f"{gap}, for queries of equal difficulty"
         if not low > 0:
             return Finding(title, "ok", f"{reason}: no sign of contamination", table=table)
-        if as_large:
+        placebos = [one.matched[0] for one in effects if one.placebo]
+        if as_large := sum(one >= value for one in placebos):
             reason += f"; at {as_large} of {len(placebos)} other months the difference is as large"
             return Finding(title, "not known", reason, table=table)
         other = f", more than at any of {len(placebos)} other months" if placebos else ""
@@ -306,24 +292,20 @@ def contamination(settings: ContaminationSettings) -> Contamination:
     slices = {month: read_folder(live.folder(month)) for month in live.slices}
     if not slices:
         raise MarError(f"{settings.live} has no slices. Add one by 'medteb edition append'.")
-    queries = Queries.of(slices)
-    data = [folder.retrieval for folder in slices.values() if folder.retrieval is not None]
-    copies = None
-    if settings.training:
-        texts = tuple(dict.fromkeys(one for source in settings.training for one in training_texts(source)))
-        held_out = HeldOut(texts, texts)
-        copies = tuple(len(held_out.leaks([row["text"] for row in one.queries])) for one in data)
+    queries, rows = Queries.of(slices), []
+    texts = tuple(dict.fromkeys(one for source in settings.training for one in training_texts(source)))
+    held_out = HeldOut(texts, texts)
+    for number, (month, folder) in enumerate(slices.items()):
+        data, own = folder.retrieval, queries.measures[queries.month == number]
+        assert data is not None  # noqa: S101 -- `append` writes nothing else
+        leaks = held_out.leaks([row["text"] for row in data.queries]) if settings.training else None
+        counts = {"queries": len(own), "documents": len(data.corpus)}
+        means = dict(zip(MEASURES, own.mean(axis=0).tolist(), strict=True))
+        rows.append({"slice": month, **counts, COPIES: None if leaks is None else len(leaks), **means})
     scores = _scores(settings, live, slices, queries) if settings.cutoffs else {}
     cutoffs = dict(settings.cutoffs)
     effects = tuple(one for model in cutoffs for one in _effects(model, cutoffs, scores, queries))
-    return Contamination(
-        name=settings.live.resolve().name,
-        queries=queries,
-        sizes=tuple(len(one.corpus) for one in data),
-        copies=copies,
-        cutoffs=cutoffs,
-        effects=effects,
-    )
+    return Contamination(settings.live.resolve().name, queries, rows, cutoffs, effects)
 
 
 def _effects(model: str, cutoffs: dict[str, str], scores: dict[str, Array], queries: Queries) -> list[Effect]:

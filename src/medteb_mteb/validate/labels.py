@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from medteb_mteb.report.page import Verdict
-    from medteb_mteb.validate.material import Material, Ranks
+    from medteb_mteb.validate.material import Material
 
 #: Share of judged documents below which nDCG measures the pools and not the system.
 MIN_JUDGED_SHARE = 0.5
@@ -72,25 +72,24 @@ def pool_bias(material: Material) -> Finding:
     The judgements of documents that it alone found are removed (J. Zobel, SIGIR 1998). Queries that lose
     their last positive are left out of both means.
     """
-    title, ranks = "New systems are scored fairly (pool bias)", material.ranks
-    if ranks is None or len(ranks.retrievers) < 2:
+    title, pooled = "New systems are scored fairly (pool bias)", material.pooled
+    if len(pooled) < 2:
         return Finding(title, "not known", "no pools of two or more retrievers were given (--build)")
     rows, losses, before, after = [], {}, {}, {}
-    for name in ranks.retrievers:
-        with_own, without = _left_out(material, ranks, name)
+    for name in pooled:
+        with_own, without = _left_out(material, name)
+        lost = str(len(with_own) - len(without))
         if not without:
-            rows.append((name, "-", "-", "-", str(len(with_own))))
+            rows.append((name, "-", "-", "-", lost))
             continue
         loss = material.mean({query: with_own[query] - without[query] for query in without})
         losses[name], after[name] = loss.value, fmean(without.values())
         before[name] = fmean(with_own[query] for query in without)
-        shown = with_interval(*loss, "+.4f")
-        rows.append(
-            (name, f"{before[name]:.4f}", f"{after[name]:.4f}", shown, str(len(with_own) - len(without)))
-        )
+        scores = (f"{before[name]:.4f}", f"{after[name]:.4f}")
+        rows.append((name, *scores, with_interval(*loss, "+.4f"), lost))
     table = Table(("retriever", "nDCG@10", "without its own", "loss [95 %]", "queries lost"), tuple(rows))
-    if len(losses) < len(ranks.retrievers):
-        alone = ", ".join(name for name in ranks.retrievers if name not in losses)
+    if len(losses) < len(pooled):
+        alone = ", ".join(name for name in pooled if name not in losses)
         reason = f"no query keeps a positive without the documents that {alone} alone found"
         return Finding(title, "fail", f"{reason}. Add retrievers to the pools", table=table)
     changed = sorted(before, key=lambda one: -before[one]) != sorted(after, key=lambda one: -after[one])
@@ -114,8 +113,8 @@ def order_of_systems(material: Material) -> Finding:
     """
     title = "The order of systems does not depend on judges and rules"
     systems: dict[str, Any] = dict(material.runs)
-    if len(systems) < MIN_SYSTEMS and material.ranks is not None:
-        systems |= {f"pool: {name}": material.ranks.run(name) for name in material.ranks.retrievers}
+    if len(systems) < MIN_SYSTEMS:
+        systems |= {f"pool: {name}": run for name, run in material.pooled.items()}
     if len(systems) < MIN_SYSTEMS or not material.judgements:
         reason = f"needs judgements (--build) and {MIN_SYSTEMS} systems (--run), has {len(systems)}"
         return Finding(title, "not known", reason)
@@ -168,11 +167,13 @@ def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.
     return np.asarray((a * b).sum(axis=1) / np.maximum(most, 1), dtype=np.float64)
 
 
-def _left_out(material: Material, ranks: Ranks, retriever: str) -> tuple[dict[str, float], dict[str, float]]:
+def _left_out(material: Material, retriever: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return nDCG@10 by query of a retriever's run, with all labels and without those that it alone gave."""
-    run, alone = ranks.run(retriever), ranks.alone(retriever)
+    run = material.pooled[retriever]
+    others = [other for name, other in material.pooled.items() if name != retriever]
+    shared = {query: {d for other in others for d in other.get(query, ())} for query in run}
     reduced = {
-        query: {d: score for d, score in row.items() if d not in alone.get(query, ())}
+        query: {d: score for d, score in row.items() if d not in run.get(query, ()) or d in shared[query]}
         for query, row in material.qrels.items()
     }
     judged = material.data.judged

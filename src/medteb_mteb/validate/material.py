@@ -16,7 +16,7 @@ from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.curation.lineage import STEP_FILE
 from medteb_mteb.curation.texts.near_duplicates import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training.rows import training_texts
-from medteb_mteb.folders.content import collect_retrieval, detect_type
+from medteb_mteb.folders.content import collect_retrieval
 from medteb_mteb.folders.layout import FolderError, Problems, inspect_folder
 from medteb_mteb.measures import QueryScores, score_queries
 from medteb_mteb.report.intervals import IntervalEstimate, estimated
@@ -40,44 +40,16 @@ Run = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Ranks at which retrievers found the documents of pools.
-
-    Attributes:
-        retrievers: Names of the retrievers.
-        by_query: Query -> document -> retriever -> rank, from 1.
-    """
-
-    retrievers: tuple[str, ...]
-    by_query: dict[str, dict[str, dict[str, int]]]
-
-    def run(self, retriever: str) -> Run:
-        """Return the documents that a retriever contributed to the pools, as a run."""
-        return {
-            query: {d: -float(ranks[retriever]) for d, ranks in row.items() if retriever in ranks}
-            for query, row in self.by_query.items()
-        }
-
-    def alone(self, retriever: str) -> dict[str, set[str]]:
-        """Return the documents of each query that only this retriever found."""
-        return {
-            query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
-            for query, row in self.by_query.items()
-        }
-
-
-@dataclass(frozen=True)
 class Material:
     """An edition and what belongs to it.
 
     Attributes:
         layout: Paths of the tables, and the content of card and manifest.
-        kind: `Retrieval` or `Reranking`.
         data: The content; unusable rows are left out and recorded.
         problems: The unusable rows.
         qrels: Positives by query: pairs whose query and document exist.
         runs: Scores by run, query and document.
-        ranks: Ranks of the retrievers in the pools, or None.
+        pooled: Documents that each retriever contributed to the pools, as a run; empty without pools.
         judgements: Judgements of the edition's queries, or None.
         places: Place of a passage in its prompt, from 0 (first) to 1 (last), by judge, query and document.
         training: Texts of the training sets, or None.
@@ -85,12 +57,11 @@ class Material:
     """
 
     layout: Layout
-    kind: str
     data: RetrievalData
     problems: Problems
     qrels: dict[str, dict[str, int]]
     runs: Mapping[str, Run] = field(default_factory=dict)
-    ranks: Ranks | None = None
+    pooled: Mapping[str, Run] = field(default_factory=dict)
     judgements: tuple[Judgement, ...] | None = None
     places: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     training: tuple[str, ...] | None = None
@@ -173,12 +144,11 @@ def read_material(folder: Path, settings: ValidateSettings) -> Material:
     judged = None if judgements is None else read_judgements(judgements)
     return Material(
         layout=layout,
-        kind=detect_type(layout),
         data=data,
         problems=problems,
         qrels={query: row for query, row in qrels.items() if row},
         runs=_runs(settings.runs, data),
-        ranks=None if pools is None else _ranks(pools, queries, documents),
+        pooled={} if pools is None else _pooled(pools, queries, documents),
         judgements=None
         if judged is None
         else tuple(one for one in judged if one.query_id in queries and one.grade),
@@ -224,21 +194,17 @@ def _search(name: str, data: RetrievalData) -> Run:
     return {query: dict(documents) for query, documents in results.items()}
 
 
-def _ranks(pools: Path, queries: set[str], documents: set[str]) -> Ranks:
-    by_query: dict[str, dict[str, dict[str, int]]] = {}
-    names: dict[str, None] = {}
+def _pooled(pools: Path, queries: set[str], documents: set[str]) -> dict[str, Run]:
+    runs: dict[str, Run] = {}
     for row in read_rows(pools / "pools.jsonl", lambda row: row.values):
-        if row["query-id"] not in queries:
-            continue
-        names |= dict.fromkeys(row["ranks"])
-        by_query[row["query-id"]] = {
-            document: {name: ranks[place] for name, ranks in row["ranks"].items() if ranks[place] is not None}
-            for place, document in enumerate(row["corpus-ids"])
-            if document in documents
-        }
-    if not by_query:
+        query, names = row["query-id"], row["corpus-ids"]
+        for retriever, ranks in row["ranks"].items() if query in queries else ():
+            found = {name: rank for name, rank in zip(names, ranks, strict=True) if name in documents}
+            run = runs.setdefault(retriever, {})
+            run[query] = {name: -float(rank) for name, rank in found.items() if rank is not None}
+    if not runs:
         raise MarError(f"{pools} holds no pools of the queries of this edition.")
-    return Ranks(tuple(names), by_query)
+    return runs
 
 
 def _places(judgements: Path) -> dict[tuple[str, str, str], float]:

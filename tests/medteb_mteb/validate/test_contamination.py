@@ -91,7 +91,7 @@ def test_drift_of_the_queries_and_near_copies_in_training_are_found(live, tmp_pa
     rows = [{"query": texts[0] + "？", "positives": ["答"]}, {"query": texts[1], "positives": ["答"]}]
     training = write_jsonl(tmp_path / "triples.jsonl", [{**row, "negatives": ["否"]} for row in rows])
     found = contamination(ContaminationSettings(live=live, training=(str(training),)))
-    assert found.copies == (0, 2, 0, 0, 0, 0)
+    assert [one["copies in training"] for one in found.slices] == [0, 2, 0, 0, 0, 0]
     lengths = {(month, MEASURES[0]) for month in MONTHS[1:]}
     assert {key for key in lengths if found.drift[key] < 0.05} == {(MONTHS[-1], MEASURES[0])}
     # A permutation test is close to a t-test, and Holm's correction only makes p larger.
@@ -99,7 +99,7 @@ def test_drift_of_the_queries_and_near_copies_in_training_are_found(live, tmp_pa
     others = {key: p for key, p in found.drift.items() if key[1] == MEASURES[1]}
     plain = [ttest_ind(measures[own == n], measures[own < n]).pvalue for n in range(1, 6)]
     assert all(p >= one - 0.01 for p, one in zip(others.values(), plain, strict=True))
-    assert [one["documents"] for one in found.to_json()["slices"]] == [len(MONTHS) * QUERIES] * 6
+    assert [one["documents"] for one in found.slices] == [len(MONTHS) * QUERIES] * 6
 
 
 def test_the_command_prints_one_page(live, results, medteb):
