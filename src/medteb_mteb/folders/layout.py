@@ -52,16 +52,12 @@ class FolderError(MarError):
     """
 
     def __init__(self, folder: Path, problems: list[str], total: int | None = None) -> None:
-        self.problems = problems
-        self.total = len(problems) if total is None else total
-        if self.total == 1:
+        number = len(problems) if total is None else total
+        if number == 1:
             super().__init__(f"{folder}: {problems[0]}")
         else:
-            rest = self.total - len(problems)
-            more = [f"  ... and {rest} more"] if rest else []
-            super().__init__(
-                "\n".join([f"{folder}: {self.total} problems", *map("  {}".format, problems), *more])
-            )
+            rest = [f"... and {number - len(problems)} more"] * (number > len(problems))
+            super().__init__("\n  ".join([f"{folder}: {number} problems", *problems, *rest]))
 
 
 class Problems:
@@ -73,7 +69,7 @@ class Problems:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.examples: list[tuple[str, str]] = []
+        self.examples: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def add(self, place: str, kind: str, message: str) -> None:
@@ -86,22 +82,12 @@ class Problems:
         """
         self.counts[kind] += 1
         if self.counts[kind] <= SHOWN_PER_KIND:
-            self.examples.append((kind, f"{place}: {message}".replace(f"{self.folder}/", "")))
-
-    @property
-    def shown(self) -> list[str]:
-        """Return the problems to show, with file and line."""
-        return [text for _, text in self.examples[:MOST_SHOWN]]
-
-    @property
-    def total(self) -> int:
-        """Return the number of problems recorded."""
-        return self.counts.total()
+            self.examples.append(f"{place}: {message}".replace(f"{self.folder}/", ""))
 
     def raise_if_any(self) -> None:
         """Raise `FolderError` with everything recorded so far, if there is anything."""
-        if self.total:
-            raise FolderError(self.folder, self.shown, self.total)
+        if number := self.counts.total():
+            raise FolderError(self.folder, self.examples[:MOST_SHOWN], number)
 
 
 def _codes(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.files import write_text
-from medteb_mteb.measures import HOLES
+from medteb_mteb.measures import HOLES, ranked
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     CorrelationSample,
@@ -180,8 +180,7 @@ def _per_query(
 
 
 def _reciprocal_rank(relevant: Mapping[str, int], run: Mapping[str, float], cut: int) -> float:
-    ranked = sorted(run, key=lambda document: (run[document], document), reverse=True)[:cut]
-    ranks = (rank for rank, document in enumerate(ranked, 1) if relevant.get(document, 0) > 0)
+    ranks = (rank for rank, one in enumerate(ranked(run)[:cut], 1) if relevant.get(one, 0) > 0)
     return 1 / next(ranks, math.inf)
 
 

@@ -56,8 +56,8 @@ def rows(material: Material) -> Finding:
         "judged pairs outside the corpus": judged.dangling,
         "contradicting judgements": judged.contradictions,
     }
-    if bad := problems.total - problems.counts.get("judged", 0):
-        examples = "; ".join(text for kind, text in problems.examples[:3])
+    if bad := problems.counts.total() - problems.counts["judged"]:
+        examples = "; ".join(problems.examples[:3])
         return Finding(title, "fail", f"{bad} rows cannot be used, for example {examples}", numbers)
     if judged.contradictions:
         reason = f"{judged.contradictions} pairs are positive in one file and negative in another"
@@ -65,8 +65,8 @@ def rows(material: Material) -> Finding:
     if unanswered:
         reason = f"{unanswered} queries have no positive, and medteb run refuses the folder"
         return Finding(title, "fail", reason, numbers)
-    if problems.total:
-        reason = f"{problems.total} queries have no judgement in any split; mteb leaves them out"
+    if problems.counts:
+        reason = f"{problems.counts['judged']} queries have no judgement in any split; mteb leaves them out"
         return Finding(title, "warning", reason, numbers)
     return Finding(
         title, "ok", "every row of every table can be used, and every query has a positive", numbers

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.conftest import write_jsonl
 
 from medteb_mteb.validate import ValidateSettings, validate
 
 WORDS = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血", "骨折", "失眠"]
 EVERY = range(len(WORDS))
 CARD = "---\nlicense: cc-by-4.0\n---\n" + "Written by hand for tests, from the names of twelve diseases. " * 5
-
-
-def write_jsonl(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_tsv(path, rows):
@@ -26,7 +23,6 @@ def write_tsv(path, rows):
 def folder(tmp_path):
     """Twelve queries; each has a positive `p`, a judged negative `n`, and an unjudged document `u`."""
     place = tmp_path / "clinic"
-    place.mkdir()
     write_jsonl(
         place / "corpus.jsonl",
         [

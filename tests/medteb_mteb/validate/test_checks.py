@@ -7,14 +7,11 @@ import re
 
 import numpy as np
 import pytest
-import typer
 from scipy.stats import kendalltau
-from typer.testing import CliRunner
 
-from mar_st.options import command
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.report.page import Finding, Page, Table, to_markdown
-from medteb_mteb.validate import ValidateSettings, as_text, validate
+from medteb_mteb.validate import ValidateSettings, validate
 from medteb_mteb.validate.labels import kendall
 from medteb_mteb.validate.material import mean_over_groups
 
@@ -39,7 +36,6 @@ def test_a_clean_folder_has_a_verdict_on_every_point(folder):
         ("different questions", "queries.jsonl", '{"_id": "q12", "text": "感冒吃什么药"}', "fail"),
         ("copies have one label", "corpus.jsonl",
          '{"_id": "c", "title": "感冒", "text": "得了感冒的病人应当在医生指导下用药，并注意休息。"}', "fail"),
-        ("licence", "README.md", "", "ok"),
     ],
 )  # fmt: skip
 def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict):
@@ -148,10 +144,7 @@ def test_texts_of_an_edition_cannot_add_markup():
     assert "\n# y" not in markdown
 
 
-def test_the_command_exits_with_1_if_a_point_fails(folder):
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    command(app, "validate", ValidateSettings, validate, show=as_text)
-    result = CliRunner().invoke(app, ["validate", str(folder)])
-    assert result.exit_code == 1
-    assert result.output.startswith("# Validation of clinic")
+def test_the_command_exits_with_1_if_a_point_fails(folder, medteb):
+    code, out, _ = medteb("validate", folder)
+    assert code == 1
+    assert out.startswith("# Validation of clinic")

@@ -22,7 +22,7 @@ from mar_st.options import Argument
 from mar_st.text.texts import normalise
 from mar_st.text.values import writable
 from medteb_mteb.curation.files.read import read_texts
-from medteb_mteb.curation.files.records import Dropped
+from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.judge.injection import remarks
 from medteb_mteb.curation.lineage import lineage
 from medteb_mteb.curation.llm.client import STRINGS_SCHEMA, object_schema
@@ -38,7 +38,6 @@ from medteb_mteb.curation.training.rows import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.synthetic.forms import Language
 
@@ -104,19 +103,14 @@ def screen(settings: ScreenSettings) -> Counts:
 
 def _chosen(threads: Iterable[Text], since: str, rows: Rows) -> list[Text]:
     """Return the threads to send; count the others."""
-    usable = []
-    for thread in threads:
-        if problem := _problem(thread, since):
-            rows.drop({"_id": thread.id}, problem)
-        else:
-            usable.append(thread)
-    chosen = []
-    for outcome in NearDuplicates()(usable):
-        if isinstance(outcome, Dropped):
-            rows.drop({"_id": outcome.text.id}, outcome.reason, outcome.detail)
-        else:
-            chosen.append(outcome)
-    return chosen
+    checked = [(thread, _problem(thread, since)) for thread in threads]
+    usable = [thread for thread, problem in checked if not problem]
+    dropped = [Dropped(thread, problem) for thread, problem in checked if problem]
+    outcomes = [*dropped, *NearDuplicates()(usable)]
+    for one in outcomes:
+        if isinstance(one, Dropped):
+            rows.drop({"_id": one.text.id}, one.reason, one.detail)
+    return [one for one in outcomes if isinstance(one, Text)]
 
 
 def _problem(thread: Text, since: str) -> str:
@@ -144,13 +138,10 @@ def _language(thread: Text) -> Language | None:
 
 
 def _prompt(thread: Text) -> Prompt:
-    return _screening(thread.id, _language(thread) or "en", thread.full, "\n\n".join(_verified(thread)))
-
-
-def _screening(key: str, language: Language, post: str, replies: str) -> Prompt:
-    texts = {"post": post, "replies": replies}
+    texts = {"post": thread.full, "replies": "\n\n".join(_verified(thread))}
     tokens = _ANSWER_TOKENS + sum(map(tokens_of, texts.values()))  # it quotes at most everything
-    return _SCREEN.prompt(key, language, texts, tokens, most=MAX_ADVICE, reasons=", ".join(REASONS))
+    language, reasons = _language(thread) or "en", ", ".join(REASONS)
+    return _SCREEN.prompt(thread.id, language, texts, tokens, most=MAX_ADVICE, reasons=reasons)
 
 
 def _read(asked: Prompt, content: str) -> dict[str, Any]:
@@ -221,8 +212,7 @@ def case_text(case: Mapping[str, Any]) -> str:
 def _estimate(settings: ScreenSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate the requests from the mean length, as if no rule dropped a thread."""
     threads = sizes["threads"]
-    like = _screening("x", "zh", threads.mean_text, "")
-    asked = settings.estimate(like, threads.rows, threads.rows)
+    asked = settings.estimate(_prompt(Text("x", threads.mean_text)), threads.rows, threads.rows)
     return replace(asked, queries=threads.rows * MAX_ADVICE)
 
 

@@ -10,6 +10,7 @@ J. W. Ely et al., BMJ 321, 2000, without the non-clinical one.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -27,7 +28,7 @@ from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Step
 from medteb_mteb.curation.training.rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from medteb_mteb.curation.llm.client import Prompt
     from medteb_mteb.curation.llm.generate import Generation
@@ -104,7 +105,7 @@ def verify(settings: VerifySettings) -> Counts:
     # A month may have so few cases that all of them fail.
     options: dict[str, Any] = {"out": settings.out, "may_fail": True}
     questions = [_question(case) for case in cases]
-    read = _assessment(cases)
+    read = partial(_assessment, {case["_id"]: len(case["narrative"]) for case in cases})
     asked = {"assess": ask_llm(settings.llm, questions, _ASSESS.version, read, name="assess", **options)}
     answers = asked["assess"].answers
     fit = [case for case in cases if case["_id"] in answers and is_fit(answers[case["_id"]])]
@@ -113,9 +114,8 @@ def verify(settings: VerifySettings) -> Counts:
     for agent in AGENTS:
         if not any(one.stopped for one in asked.values()):
             prompts = [_evidence(agent, item) for item in items if item.passages]
-            verdict = _verdict(VERDICTS[agent], shown)
-            llm, version = settings.llm_of(agent), AGENTS[agent].version
-            asked[agent] = ask_llm(llm, prompts, version, verdict, name=agent, **options)
+            llm, verdict = settings.llm_of(agent), partial(_verdict, agent, shown)
+            asked[agent] = ask_llm(llm, prompts, AGENTS[agent].version, verdict, name=agent, **options)
     stopped = next((one.stopped for one in asked.values() if one.stopped), "")
     rows = Rows()
     if not stopped:
@@ -147,44 +147,44 @@ def _question(case: Mapping[str, Any]) -> Prompt:
     )
 
 
-def _assessment(cases: Sequence[Mapping[str, Any]]) -> Callable[[Prompt, str], dict[str, Any]]:
-    """Return a reader of the category, and of the share of required information that the narrative gives."""
-    sizes = {case["_id"]: len(case["narrative"]) for case in cases}
+def _assessment(sizes: Mapping[str, int], asked: Prompt, content: str) -> dict[str, Any]:
+    """Return the category, and the share of required information that the narrative gives.
 
-    def read(asked: Prompt, content: str) -> dict[str, Any]:
-        answer = json_object(content)
-        category, required = _word(answer.get("category")), answer.get("required")
-        if category not in (*CATEGORIES, NO_CATEGORY):
-            raise Rejected("no-category")
-        if category == NO_CATEGORY:
-            return {"category": category, "information": 0.0}
-        if not isinstance(required, list) or not required:
-            raise Rejected("no-information")
-        places = [one.get("narrative") if isinstance(one, dict) else None for one in required]
-        given = [_number(place, sizes[asked.key]) > 0 for place in places]
-        return {"category": category, "information": round(sum(given) / len(given), 4)}
+    Args:
+        sizes: Number of items of the narrative by case.
+        asked: The prompt.
+        content: The answer.
+    """
+    answer = json_object(content)
+    category, required = _word(answer.get("category")), answer.get("required")
+    if category not in (*CATEGORIES, NO_CATEGORY):
+        raise Rejected("no-category")
+    if category == NO_CATEGORY:
+        return {"category": category, "information": 0.0}
+    if not isinstance(required, list) or not required:
+        raise Rejected("no-information")
+    places = [one.get("narrative") if isinstance(one, dict) else None for one in required]
+    given = [_number(place, sizes[asked.key]) > 0 for place in places]
+    return {"category": category, "information": round(sum(given) / len(given), 4)}
 
-    return read
 
+def _verdict(agent: str, shown: Mapping[str, int], asked: Prompt, content: str) -> tuple[str, int]:
+    """Return an agent's verdict and the number of the passage that it relies on, 0 for none.
 
-def _verdict(
-    verdicts: Mapping[str, bool], shown: Mapping[str, int]
-) -> Callable[[Prompt, str], tuple[str, int]]:
-    """Return a reader of a verdict and the number of the passage that it relies on, 0 for none."""
-
-    def read(asked: Prompt, content: str) -> tuple[str, int]:
-        answer = json_object(content)
-        verdict = _word(answer.get("verdict"))
-        if verdict not in verdicts:
-            raise Rejected("no-verdict")
-        if not verdicts[verdict]:
-            return verdict, 0
-        number = _number(answer.get("passage"), shown[asked.key])
-        if not number:
-            raise Rejected("no-passage")
-        return verdict, number
-
-    return read
+    Args:
+        agent: The agent.
+        shown: Number of passages by prompt.
+        asked: The prompt.
+        content: The answer.
+    """
+    answer = json_object(content)
+    verdict = _word(answer.get("verdict"))
+    if verdict not in VERDICTS[agent]:
+        raise Rejected("no-verdict")
+    number = _number(answer.get("passage"), shown[asked.key]) if VERDICTS[agent][verdict] else 0
+    if VERDICTS[agent][verdict] and not number:
+        raise Rejected("no-passage")
+    return verdict, number
 
 
 def _word(value: Any) -> str:

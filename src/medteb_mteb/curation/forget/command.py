@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +31,7 @@ from medteb_mteb.editions import MANIFEST_NAME, load_edition, verify
 from medteb_mteb.folders.live import Live, is_live, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from medteb_mteb.editions import Edition
 
@@ -113,13 +113,18 @@ def forget(settings: ForgetSettings) -> dict[str, Any]:
             return {**report, "dry run": True}
         work = roots[0] / WORK_FILE
         write_text(work, plan.model_dump_json(), private=True)
-        unreadable = _remove(roots, plan)
+        texts_for = plan.by_place()
+        for path, kind in units(roots):
+            # What cannot be read is reported if it holds one of the texts.
+            with nullcontext() if str(path) in plan.places else suppress(MarError):
+                if kind.remove(path, texts_for(path), False):
+                    say(f"{path}: {kind.name}")
         _follow(plan)
         say("searching all bytes")
-        found = {**leftovers(roots, plan.texts)}
+        found = leftovers(roots, plan.texts)
         if not found:
             work.unlink()
-    return {**report, "unreadable": unreadable, "left": found, "failed": bool(found)}
+    return {**report, "left": found, "failed": bool(found)}
 
 
 def _roots(folders: Sequence[Path]) -> list[Path]:
@@ -181,7 +186,7 @@ def _unanswered(roots: Sequence[Path], ids: set[str]) -> Iterator[tuple[str, lis
 
 def _find_places(roots: Sequence[Path], plan: Plan) -> None:
     """Find what is to be removed, from which editions, and who was sent it."""
-    texts_for = plan.by_place()
+    texts_for, editions = plan.by_place(), set(_intact_editions(roots))
     received: Counter[tuple[str, str, str]] = Counter()
     for path, kind in units(roots):
         try:
@@ -190,7 +195,7 @@ def _find_places(roots: Sequence[Path], plan: Plan) -> None:
             continue
         if count:
             plan.places[str(path)] = (kind.name, count)
-            if (folder := _edition_of(path, roots, plan.removed)) is not None:
+            for folder in editions.intersection(path.parents):
                 removed = plan.removed.setdefault(str(folder), {})
                 name = path.relative_to(folder).parts[0].partition(".")[0]
                 removed[name] = removed.get(name, 0) + count
@@ -205,20 +210,12 @@ def _find_places(roots: Sequence[Path], plan: Plan) -> None:
     ]
 
 
-def _edition_of(path: Path, roots: Sequence[Path], known: Container[str]) -> Path | None:
-    """Return the folder of the intact edition that a file belongs to; known ones are not verified again."""
-    for folder in path.parents:
-        if str(folder) in known:
-            return folder
-        if (folder / MANIFEST_NAME).is_file():
-            try:
-                verify(load_edition(folder))
-            except MarError:
-                return None
-            return folder
-        if folder in roots:
-            break
-    return None
+def _intact_editions(roots: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders of the editions whose files are those of the manifest."""
+    for folder in (path.parent for root in roots for path in root.rglob(MANIFEST_NAME)):
+        with suppress(MarError):
+            verify(load_edition(folder))
+            yield folder
 
 
 def _find_records(roots: Sequence[Path], plan: Plan) -> None:
@@ -248,21 +245,7 @@ def _corpus_of(path: str) -> tuple[str, str] | None:
         return None
 
 
-# -- removal --
-
-
-def _remove(roots: Sequence[Path], plan: Plan) -> list[str]:
-    """Remove the texts; return the files that could not be read."""
-    texts_for, unreadable = plan.by_place(), []
-    for path, kind in units(roots):
-        try:
-            if kind.remove(path, texts_for(path), False):
-                say(f"{path}: {kind.name}")
-        except MarError as error:
-            if str(path) in plan.places:
-                raise
-            unreadable.append(str(error))
-    return unreadable
+# -- records --
 
 
 def _follow(plan: Plan) -> None:
@@ -315,7 +298,6 @@ def as_text(report: Mapping[str, Any]) -> str:
     lines += [f"trained on a text: {one}; train it again, or delete it" for one in report["models"]]
     if report.get("dry run"):
         return "\n".join(lines)
-    lines += [f"not read: {one}" for one in report["unreadable"]]
     if any(what.startswith("page") for what in report["places"].values()):
         lines.append("pages were deleted: write their site again by 'medteb site'")
     lines += [f"left: {path} {why}" for path, why in report["left"].items()]

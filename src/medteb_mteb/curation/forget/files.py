@@ -164,27 +164,25 @@ def _lines(path: Path, texts: Texts, dry_run: bool) -> int:
     with opener(path, "rb") as stream:
         if stream.read(2) in _UTF16:
             return 0
-    changes: list[tuple[int, Row | None]] = []
-    ends: list[int | None] = []
+    changes: dict[int, Row | None] = {}  # by the first line of a row
+    following, last = set[int](), 0  # first lines of the rows after these
     for row in read_rows(path):
         line = int(row.place.rpartition(":")[2])
-        if len(ends) < len(changes):
-            ends.append(line)
-        kept = texts.cut(row.values)
+        if last in changes:
+            following.add(line)
+        kept, last = texts.cut(row.values), line
         if kept != row.values:
-            changes.append((line, kept))
+            changes[line] = kept
     if dry_run or not changes:
         return len(changes)
-    spans = {start: (end, kept) for (start, kept), end in zip(changes, [*ends, None], strict=False)}
     with _rewritten(path) as part, opener(path, "rb") as stream, opener(part, "wb") as out:
-        until: int | None = 0
+        goes = False
         for number, line in enumerate(stream, 1):
-            if number in spans:
-                until, kept = spans[number]
-                if kept is not None:
-                    out.write(_json_line(kept, line))
-            elif until is not None and number >= until:
+            goes = number in changes or (goes and number not in following)
+            if not goes:
                 out.write(line)
+            elif (kept := changes.get(number)) is not None:
+                out.write(_json_line(kept, line))
     return len(changes)
 
 

@@ -135,18 +135,14 @@ def _packed(path: Path, head: bytes, search: Search) -> bool:
 
 def _rows(path: Path, head: bytes) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of a Parquet or Arrow file, a batch at a time, without its columns of numbers."""
-    import pyarrow as pa  # lazy: pyarrow
-    from pyarrow.parquet import ParquetFile  # lazy: pyarrow
+    from pyarrow import ipc, memory_map  # lazy: pyarrow
+    from pyarrow.dataset import dataset  # lazy: pyarrow
 
-    if head.startswith(_PARQUET):
-        with ParquetFile(path, memory_map=True) as file:
-            names = [one.name for one in file.schema_arrow if "string" in str(one.type)]
-            for batch in file.iter_batches(batch_size=4096, columns=names):
-                yield batch.to_pylist()
-        return
-    with pa.memory_map(str(path)) as source:
-        opened = pa.ipc.open_file(source) if head.startswith(_ARROW) else pa.ipc.open_stream(source)
-        table = opened.read_all()
-    names = [one.name for one in table.schema if "string" in str(one.type)]
-    for batch in table.select(names).to_batches(max_chunksize=4096):
+    if head.startswith(_STREAM):
+        with memory_map(str(path)) as source:
+            data = dataset(ipc.open_stream(source).read_all())
+    else:
+        data = dataset(path, format="parquet" if head.startswith(_PARQUET) else "ipc")
+    names = [one.name for one in data.schema if "string" in str(one.type)]
+    for batch in data.to_batches(columns=names, batch_size=4096):
         yield batch.to_pylist()

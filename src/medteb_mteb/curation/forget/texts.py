@@ -8,6 +8,7 @@ a passage is found only where it is a whole value: a cell, a field, an element o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -238,7 +239,7 @@ def _shared(texts: Texts, owners: Mapping[str, str], rows: Iterable[tuple[Path, 
     shared: set[str] = set()
     search, names = automaton(owners), sorted(owners)
     copies, similar = set[str](), set[str]()
-    total = {name: sum(owner == name for owner in owners.values()) for name in owners.values()}
+    total = Counter(owners.values())
     for _, row in rows:
         own = next((as_id(row[key]) for key in OWN_IDS if key in row), None)
         if own is None or own in texts.ids:
@@ -253,8 +254,8 @@ def _shared(texts: Texts, owners: Mapping[str, str], rows: Iterable[tuple[Path, 
                 names[number] for number, _, _ in search.find_matches_as_indexes(value, overlapping=True)
             }
             shared |= found
-            counts = [owners[one] for one in found]
-            similar |= {own for name in set(counts) if counts.count(name) >= _SIMILAR * total[name]}
+            counts = Counter(owners[one] for one in found)
+            similar |= {own for name, number in counts.items() if number >= _SIMILAR * total[name]}
     for what, some in (("the same text", copies), ("a similar text", similar - copies)):
         if some:
             texts.notes.append(

@@ -72,7 +72,6 @@ def start(settings: StartSettings) -> Counts:
     name, model = _served(settings)
     point(out / "model", model)
     point(out / "first", _first(settings))
-    write_json(out / "served.json", {"model": name})
     details = {
         "served": name,
         "known documents": old,

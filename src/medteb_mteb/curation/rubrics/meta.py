@@ -130,7 +130,6 @@ def graders(settings: GradersSettings) -> Counts:
         Item(str(number), *key, tuple(statements[place].criterion for place in some))
         for number, (key, some) in enumerate(places.items())
     ]
-    order = [place for some in places.values() for place in some]
     verdicts = _columns([one.verdicts for one in statements])
     if taken := verdicts.keys() & {one.name for one in settings.graders}:
         raise MarError(f"{settings.labelled} has verdicts of {min(taken)!r}; give the grader another name.")
@@ -139,9 +138,10 @@ def graders(settings: GradersSettings) -> Counts:
         graded = grader.grade(items, settings.out)
         if graded.stopped:
             return Counts(0, details=graded.details, stopped=f"{grader.name}: {graded.stopped}")
-        met = [one.met for item in items for one in graded.verdicts[item.key]]
-        verdicts[grader.name] = np.full(len(statements), NONE)
-        verdicts[grader.name][order] = [NONE if one is None else int(one) for one in met]
+        found = np.full(len(statements), NONE)
+        for item, some in zip(items, places.values(), strict=True):
+            found[some] = [NONE if one.met is None else one.met for one in graded.verdicts[item.key]]
+        verdicts[grader.name] = found
         about[grader.name] = {"identity": grader.identity(), **graded.details, **graded.provenance}
     if not verdicts:
         raise MarError("There is no grader. Give --graders, or a column verdicts.")

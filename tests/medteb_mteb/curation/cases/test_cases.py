@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import multiprocessing
-import os
 import re
-import signal
 
 import pytest
 import yaml
@@ -203,37 +200,6 @@ def test_people_decide_where_the_agents_disagree(tmp_path, verified, run_step, r
         )
     with pytest.raises(MarError, match="medteb verify"):
         run_step(SETTLE, "other", cases=tmp_path / "screen")
-
-
-def _child(folder, paths, url, pid):
-    pid.value = os.getpid()
-    chain(folder, paths, url)
-
-
-def test_a_kill_at_any_moment_loses_no_paid_answer(tmp_path, paths, content):
-    context = multiprocessing.get_context("fork")
-    pid, kills, ended = context.Value("i", 0), [3, 14, 25], []
-
-    def arrived(number):
-        if kills and number >= kills[0] and pid.value:
-            kills.pop(0)
-            os.kill(pid.value, signal.SIGKILL)
-            pid.value = 0
-
-    server = FaultEndpoint(answer=answer, latency=0.02, on_arrival=arrived)
-    with running(server) as url:
-        while not ended or ended[-1]:
-            child = context.Process(target=_child, args=(tmp_path / "killed", paths, url, pid))
-            child.start()
-            child.join()
-            ended.append(child.exitcode)
-    assert len(ended) == 4
-    whole = FaultEndpoint(answer=answer)
-    with running(whole) as url:
-        chain(tmp_path / "whole", paths, url)
-    assert server.sold == whole.sold
-    for step in ("screen", "verify"):
-        assert content(tmp_path / "killed" / step) == content(tmp_path / "whole" / step)
 
 
 def test_only_anonymised_threads_are_sent_without_the_names_in_their_replies(tmp_path, paths, write):

@@ -115,13 +115,6 @@ def test_quotes_that_are_not_in_the_answer_are_counted(tmp_path):
     assert graded.details["quotes that are not in the answer"] == 1
 
 
-def test_a_budget_stops_and_nothing_is_exported(tmp_path, write, run_step):
-    with serving(lambda messages: STYLES["as asked"]) as url:
-        grader = llm(url, price_in=1.0, price_out=1.0, budget=1e-9)
-        graded = grader.grade([ITEM], tmp_path / "out")
-    assert graded.stopped
-
-
 def test_a_cross_encoder_for_nli_grades_by_its_label(tmp_path):
     import torch
     from tests.mar_st.conftest import save_cross_encoder

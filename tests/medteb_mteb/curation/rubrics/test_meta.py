@@ -11,7 +11,6 @@ import pytest
 from mar_st.errors import MarError
 from medteb_mteb.curation.build import forecast
 from medteb_mteb.curation.build_file import load_build
-from medteb_mteb.curation.labels.agreement import of_two_raters
 from medteb_mteb.curation.rubrics.grade import GRADE
 from medteb_mteb.curation.rubrics.graders import Words
 from medteb_mteb.curation.rubrics.meta import GRADERS, read_labelled
@@ -37,23 +36,6 @@ def simulated(random, questions=40, per_question=6, raters=3):
     verdicts = truth ^ (random.random(len(truth)) < 0.25)
     place = np.arange(questions).repeat(per_question)
     return Labelled(labels.astype(int), place), verdicts.astype(int)
-
-
-def test_two_raters_against_independent_code():
-    random = np.random.default_rng(0)
-    data, verdicts = simulated(random)
-    one, cells = data.labels[:, 0], data.cells(data.labels[:, 0], verdicts)
-    kappa, gwet = of_two_raters(cells.sum(0)[None])
-    assert kappa[0] == pytest.approx(sklearn.cohen_kappa_score(one, verdicts))
-    assert gwet[0] == pytest.approx(ac1(one, verdicts))
-    weights = random.multinomial(40, np.full(40, 1 / 40), size=3)
-    weighted = of_two_raters(weights @ cells)
-    for row, counts in enumerate(weights):
-        items = np.repeat(np.arange(len(one)), counts[data.questions])
-        assert weighted[0][row] == pytest.approx(sklearn.cohen_kappa_score(one[items], verdicts[items]))
-        assert weighted[1][row] == pytest.approx(ac1(one[items], verdicts[items]))
-    same = of_two_raters(np.array([[5.0, 0, 0, 0]]))
-    assert np.isnan(same[0][0])
 
 
 def test_estimates_against_their_definitions():
