@@ -81,14 +81,10 @@ class CorrelationSample:
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weighted correlations, as :meth:`Sample.statistic`."""
+        x, y = self.gold[None], self.predicted[None]
         if self.method == "spearman":
-            return _weighted_pearson(
-                _weighted_ranks(self.gold, weights), _weighted_ranks(self.predicted, weights), weights
-            )
-        shape = weights.shape
-        return _weighted_pearson(
-            np.broadcast_to(self.gold, shape), np.broadcast_to(self.predicted, shape), weights
-        )
+            x, y = (_weighted_ranks(values, weights) for values in (self.gold, self.predicted))
+        return _weighted_pearson(x, y, weights)
 
 
 @dataclass(frozen=True)

@@ -103,17 +103,14 @@ class Page:
 def to_markdown(page: Page) -> str:
     """Return the page as GitHub Markdown."""
     rows = [(f.title, f.verdict, f.reason) for f in page.findings]
-    parts = [f"# {_plain(page.title)}", _plain(page.subject), f"**{_summary(page)}**"]
+    summary = ", ".join(f"{verdict}: {number}" for verdict, number in page.counts().items())
+    parts = [f"# {_plain(page.title)}", _plain(page.subject), f"**{summary}**"]
     parts.append(markdown_table([("point", "verdict", "reason"), *rows]))
     for finding in page.findings:
         if finding.numbers or finding.table:
             parts.append(f"## {_plain(finding.title)}")
             parts += [markdown_table([table.header, *table.rows]) for table in _tables(finding)]
     return "\n\n".join(parts) + "\n"
-
-
-def _summary(page: Page) -> str:
-    return ", ".join(f"{verdict}: {number}" for verdict, number in page.counts().items())
 
 
 def _tables(finding: Finding) -> list[Table]:

@@ -6,7 +6,6 @@ The points are those of the tests and reviews of https://github.com/embeddings-b
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.files import counted, one_line, read_json, regular
+from mar_st.text.values import as_number
 from medteb_mteb.models.local import is_digest, reason_to_hold
 from medteb_mteb.models.metas import MODELS
 from medteb_mteb.report.page import Finding, Page, Table, worst
@@ -324,9 +324,7 @@ def _of_result(result: TaskResult, task: AbsTask, covered: set[Any]) -> Iterator
         shown = "; ".join(f"{split}: {', '.join(sorted(subsets))}" for split, subsets in missing.items())
         yield COMPLETE, "fail", f"missing subsets of splits: {shown}"
     entries = [(split, one) for split, scores in result.scores.items() for one in scores]
-    undefined = [
-        f"{split}, {one['hf_subset']}" for split, one in entries if not _is_finite(one["main_score"])
-    ]
+    undefined = [f"{s}, {one['hf_subset']}" for s, one in entries if as_number(one["main_score"]) is None]
     if undefined:
         yield COMPLETE, "fail", f"main score that is not a number: {'; '.join(undefined)}"
     if any(
@@ -340,10 +338,6 @@ def _of_result(result: TaskResult, task: AbsTask, covered: set[Any]) -> Iterator
         yield FILES, "fail", f"measured with mteb {', '.join(old)}; expected {OLDEST_MTEB} or newer"
     elif uncovered := [s for s, one in entries if (name, s, one["hf_subset"]) not in covered]:
         yield FILES, "fail", f"{SETTINGS} has no line about the splits {', '.join(sorted(set(uncovered)))}"
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_recent(scores: Any) -> bool:

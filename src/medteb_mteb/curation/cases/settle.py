@@ -19,7 +19,6 @@ from medteb_mteb.curation.cases.screen import CASES, case_text, read_cases
 from medteb_mteb.curation.cases.verify import NO_CATEGORY, is_fit
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.labels.review import Sheet, SheetPair, read_answers, write_sheet
-from medteb_mteb.curation.lineage import lineage
 from medteb_mteb.curation.step import Counts, Input, Step, StepSettings
 from medteb_mteb.curation.training.rows import Rows
 
@@ -70,20 +69,12 @@ def settle(settings: SettleSettings) -> Counts:
         else:
             rows.add(CASES, _settled(case, alignment))
     rows.write(settings.out, CASES, "dropped")
-    before = {one["step"]: one["counts"]["details"] for one in lineage(settings.cases)}
-    stages = {step: {key: before[step][key] for key in ("read", "dropped")} for step in ("screen", "verify")}
     number = counted(rows.dropped[DISPUTED], "case")
     note = f"{number} disputed: have copies of sheet.csv filled in, see --answer."
     return Counts(
         rows.number(CASES),
         queries=sum(len(case["advice"]) for case in rows.files.get(CASES, ())),
-        details={
-            **stages,
-            "read": len(cases),
-            **rows.details(),
-            "sheet": len(disputes),
-            "decided": len(people),
-        },
+        details={"read": len(cases), **rows.details(), "sheet": len(disputes), "decided": len(people)},
         notes=(note,) * bool(rows.dropped[DISPUTED]),
     )
 

@@ -19,6 +19,7 @@ from mar_st.files import load_package
 from mar_st.text.texts import text_digest
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import FIELD_KEYS
+from medteb_mteb.curation.texts.near_duplicates import shingles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -220,18 +221,14 @@ def _check_related(name: str, found: Mapping[str, Path]) -> None:
         MarError: A text shares nothing.
     """
     longest = max(found, key=len)
-    pieces = _pieces(longest)
+    pieces = shingles(longest, _PIECE)
     for text, path in found.items():
-        own = _pieces(text)
+        own = shingles(text, _PIECE)
         if len(own & pieces) < _RELATED * len(own) and text.strip() not in longest:
             raise MarError(
                 f"The texts of {name!r} in {path} and {found[longest]} have nothing in common and may be of "
                 "two persons. Give narrower folders by --in, or --every to forget both."
             )
-
-
-def _pieces(text: str) -> set[str]:
-    return {text[start : start + _PIECE] for start in range(max(1, len(text) - _PIECE + 1))}
 
 
 def _shared(texts: Texts, owners: Mapping[str, str], rows: Iterable[tuple[Path, Row]]) -> set[str]:

@@ -20,8 +20,6 @@ from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, S
 from medteb_mteb.report.page import Finding, Page, Table, probability, to_markdown, with_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from medteb_mteb.report.paired import Comparison
     from medteb_mteb.report.table import ResultTable
 
@@ -126,9 +124,4 @@ def _finding(task: str, compared: Comparison | None, settings: GateSettings, *, 
     return Finding(title, "ok" if passed else "fail", reason, numbers)
 
 
-def _estimate(settings: GateSettings, sizes: Mapping[str, Estimate]) -> Estimate:
-    del settings, sizes
-    return Estimate(0)
-
-
-GATE = Step("gate", GateSettings, gate, "file", _estimate, result_file="gate.json", alone=False)
+GATE = Step("gate", GateSettings, gate, "file", lambda *_: Estimate(0), result_file="gate.json", alone=False)

@@ -167,7 +167,7 @@ def _read_undecidable(prompt: Prompt, content: str) -> frozenset[int]:
 
 def _estimate_rubrics(settings: RubricsSettings, sizes: Mapping[str, Estimate]) -> Estimate:
     """Estimate two requests for each case, of an assumed length."""
-    cases, case = sizes["cases"].rows, Case(_id="x", question="字" * CASE_LENGTH)
+    cases, case = sizes["cases"].rows, Case.model_validate({"_id": "x", "question": "字" * CASE_LENGTH})
     criteria = [{"criterion": "字" * 40}] * settings.most
     asked = (_rubrics_prompt(case, settings.most), _decidable_prompt(case, criteria))
     return added([settings.estimate(like, cases, cases) for like in asked], cases)

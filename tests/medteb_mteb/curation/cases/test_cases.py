@@ -151,7 +151,7 @@ def test_every_thread_is_a_case_or_dropped_for_a_counted_reason(tmp_path, paths,
     assert (cases[0]["question"], cases[0]["language"]) == ("需要怎么处理？", "zh")
     assert screened["rows"] + sum(expected.values()) == screened["details"]["read"] == len(threads())
     assert verified["rows"] == len(cases)
-    counts = run_step(SETTLE, cases=tmp_path / "verify")
+    run_step(SETTLE, cases=tmp_path / "verify")
     kept = rows_of(tmp_path / "out/cases.jsonl")
     reasons = {row["_id"]: row["reason"] for row in rows_of(tmp_path / "out/dropped.jsonl")}
     assert [case["_id"] for case in kept] == ["good", "english"]
@@ -161,7 +161,6 @@ def test_every_thread_is_a_case_or_dropped_for_a_counted_reason(tmp_path, paths,
     }  # fmt: skip
     assert (kept[0]["alignment"], kept[0]["date"]) == (0.75, "2024-05-03")
     assert [one["_id"] for case in kept for one in case["reference"]] == ["g1", "g4"]
-    assert counts["details"]["screen"]["dropped"] == expected
     english = [body["messages"] for body in server.bodies if "My toe is red" in str(body)]
     assert len(english) == 4
     assert not any(
