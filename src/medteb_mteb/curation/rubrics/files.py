@@ -52,8 +52,10 @@ def _day(value: Any) -> str:
     return day
 
 
-def _stripped(value: Any) -> str | None:
-    return as_text(value) and value.strip()
+def _stripped(value: Any) -> str:
+    if as_text(value) is None:
+        raise ValueError("expected a text that is not empty")
+    return str(value).strip()
 
 
 #: A text that is not empty, and texts that may be missing.
@@ -94,19 +96,19 @@ class Criterion(BaseModel):
 
     criterion: Text
     points: int | float
-    tags: list[str] = Field(default_factory=list)
+    tags: list[str] | None = None
 
     @property
     def axis(self) -> str:
         """Return what it is about, such as `completeness`; empty if unknown."""
-        return next((tag.removeprefix(AXIS) for tag in self.tags if tag.startswith(AXIS)), "")
+        return next((tag.removeprefix(AXIS) for tag in self.tags or () if tag.startswith(AXIS)), "")
 
 
 class Message(BaseModel):
     """A message of a conversation."""
 
     role: str
-    content: Annotated[str, BeforeValidator(lambda value: writable(value).strip())]
+    content: Texts
 
 
 class Rubric(_Row):

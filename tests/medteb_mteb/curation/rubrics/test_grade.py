@@ -91,6 +91,7 @@ def test_rubrics_and_cases_of_all_forms_are_read(rubrics, tmp_path, write):
         {"rubrics": [{"criterion": " ", "points": 1}]},
         {"prompt": "text"},
         {"prompt": []},
+        {"prompt": [{"role": "user", "content": [1]}]},
         {"date": "soon"},
         {"_id": None},
     ],
