@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 # Imported modules stay in memory; looking for garbage among them takes a fifth of the collection's time.
@@ -54,15 +54,22 @@ def write_jsonl(path: Path, rows: list[dict]) -> Path:
     return path
 
 
+def read_jsonl(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_judged(folder: Path, rows: Iterable[tuple], name: str = "qrels/test.tsv") -> None:
+    """A table of query, document and score."""
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def write_retrieval(folder: Path, *, top_ranked: bool = False) -> Path:
     """A retrieval folder in the Hub layout, or a reranking folder over all documents."""
     write_jsonl(folder / "corpus.jsonl", [{"_id": k, "title": "", "text": t} for k, t in DOCUMENTS.items()])
     write_jsonl(folder / "queries.jsonl", [{"_id": k, "text": t} for k, t in QUERIES.items()])
-    lines = [f"{q}\t{d}\t{s}" for q, documents in QRELS.items() for d, s in documents.items()]
-    (folder / "qrels").mkdir(exist_ok=True)
-    (folder / "qrels" / "test.tsv").write_text(
-        "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", encoding="utf-8"
-    )
+    write_judged(folder, [(q, d, score) for q, row in QRELS.items() for d, score in row.items()])
     if top_ranked:
         rows = [{"query-id": query, "corpus-ids": sorted(DOCUMENTS, reverse=True)} for query in QUERIES]
         write_jsonl(folder / "top_ranked.jsonl", rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return folder
 
     return write
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    """Any question to the Hub fails the test."""
+    asked = []
+
+    def ask(*args, **kwargs):
+        asked.append(args or kwargs)
+        raise AssertionError(f"asked the Hub for {args or kwargs}")
+
+    module = import_module("mteb.models.model_meta")
+    questions = ("_repo_exists", "_get_json_from_hub", "_get_repo_commits", "get_safetensors_metadata")
+    for name in (*questions, "model_info"):
+        monkeypatch.setattr(module, name, ask)
+    yield
+    assert not asked
 
 
 @pytest.fixture

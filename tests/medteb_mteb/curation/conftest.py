@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import write_jsonl
 
 HERE = Path(__file__).parent
 
@@ -42,16 +43,10 @@ def quick_retries(monkeypatch):
         monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.1)
 
 
-def write(path: Path, rows: list[dict]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(name="write")
-def _write():
+@pytest.fixture
+def write():
     """Writes rows of JSON."""
-    return write
+    return write_jsonl
 
 
 @pytest.fixture
@@ -66,12 +61,14 @@ def rows_of():
 
 @pytest.fixture
 def content():
-    """Everything that a step has written, without its record."""
-    return lambda folder: {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in (".lock", "step.json")
-    }
+    """Everything that steps have written, without their records and journals."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".sqlite")
+        kept = (path for path in paths if path.name not in (".lock", "step.json"))
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept}
+
+    return read
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from medteb_mteb.curation.anonymize.bare_names import FEATURES, BareName, candidates
 from medteb_mteb.curation.anonymize.find import Finder
 
 
@@ -32,32 +29,30 @@ def test_names_without_a_label_are_found(text, names):
         "高血压和白细胞升高，方便时复查",
         "黄连素、陈皮、何首乌可以同服吗",
         "吉兰-巴雷综合征，霍夫曼征阴性",
-        "时间安排在周二，于是安静下来",
         "益玛欣、诺和灵和替诺福韦怎么保存",
         "母亲患病者应定期查甲功",
-        "明显比怀孕35周小",
         # a dictionary, also inside compounds
         "请问霍奇金淋巴瘤是什么？",
-        "白虎汤的组成",
-        "吃了6天的甘利欣",
         # discoverers, in transliteration
         "医生说是韦格纳肉芽肿，严重吗",
         "吉尔伯特综合征和马尔尼菲青霉病",
-        "戈登征阳性",
         # endings, places of drugs, neighbours in a list
         "反流性食管炎，贲门炎",
         "因为没碰触过水苏糖，所以想问问水苏糖",
-        "贝美前列素滴眼液怎么用",
-        "请问麦利平能吃吗？",
         "当归，川芎，熟地，杭芍，茯苓",
         "左叶前后径56mm",
-        "糖尿病人能少吃几颗大枣吗",
         # in brackets, with a dose, in a list, in an idiom, in a wish
         "奥沙利铂（艾恒）150mg静滴",
-        "予希罗达+赫赛丁方案化疗",
         "多吃芋头、糯米、汤圆",
         "如果希望一劳永逸的话",
-        "及时调理，祝安康！",
+        # brands in lists, after a preposition or alone; a number of courses; sites in titles
+        "目前常用的有，贺力维，恩替等",
+        "这种软膏对白斑灵的耐受较好",
+        "化疗3程顺利",
+        "艾叶泡脚的好处-丁香园",
+        # what is only probable: misspellings, herbs and words in running text
+        "可以吃一点儿薄公英根泡水的",
+        "咳嗽是单声咳还是连声咳",
     ],
 )
 def test_words_that_begin_with_a_surname_stay(text):
@@ -83,35 +78,8 @@ def test_a_name_without_a_personal_context_counts_only_beside_another_identifier
 @pytest.mark.parametrize(
     "text",
     [
-        # brands, misspellings and dishes in lists, after a preposition or alone
-        "目前常用的有，贺力维，恩替等",
-        "能不能换一种，如康利安等",
-        "主食以汤圆、墨绿色蔬菜和杨梅为主",
-        "这种软膏对白斑灵的耐受较好",
-        # a number of courses
-        "化疗3程顺利",
-        # sites in titles
-        "艾叶泡脚的好处-丁香园",
-        # what is only probable: misspellings, herbs and words in running text
-        "可以吃一点儿薄公英根泡水的",
-        "咳嗽是单声咳还是连声咳",
-        "配合泡茶饮：双花,麦冬,胖大海",
-        "请问查糖化、尿糖需空腹吗",
-        "以上6项中具备3项可诊断",
-    ],
-)
-def test_words_without_a_personal_context_stay(text):
-    assert named(text) == set()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        # a noun and an adjective, a tube
         "无皮肤红肿、皮温高",
-        "血压都是平高的话",
         "胆总管切开取石+t管引流",
-        # preparations without their form or salt
         "采取治疗方案（如索米痛、普适泰、散利痛等）",
         "磷酸奥司他韦一天两回",
     ],
@@ -138,19 +106,3 @@ def test_strict_mode_finds_more_and_nothing_less():
     for text in texts:
         assert named(text) <= named(text, strict=True)
     assert sum(len(named(text, strict=True)) > len(named(text)) for text in texts) >= 1
-
-
-def test_candidates_hold_all_features_and_their_places():
-    text = "A陈晓燕B欧阳修远"
-    by_text = {text[one.start : one.end]: one.features for one in candidates(text)}
-    assert {"陈晓", "陈晓燕", "欧阳修", "欧阳修远"} <= by_text.keys()
-    assert {len(features) for features in by_text.values()} == {len(FEATURES)}
-    assert by_text["欧阳修远"][FEATURES.index("compound")] == 1
-    assert by_text["陈晓燕"][FEATURES.index("left-other")] == 1
-
-
-def test_one_of_overlapping_candidates_is_chosen():
-    spans = sorted(BareName().spans("郭春生郭春明兄弟二人"))
-    assert spans
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
-    assert all(0 < score <= 1 for *_, score in spans)

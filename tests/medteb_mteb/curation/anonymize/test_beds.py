@@ -69,8 +69,3 @@ def test_a_labelled_number_is_a_bed_without_its_chinese_label(beds, text, bed):
 )
 def test_numbers_of_beds_and_furniture_are_not_beds(beds, text):
     assert beds(text) == []
-
-
-def test_a_bed_with_its_ward_is_the_surest():
-    scores = [Bed().analyze(text, [])[0].score for text in ("今晨12床发热", "床号：12", "心内科12床")]
-    assert scores == sorted(set(scores))

@@ -53,10 +53,3 @@ def test_a_name_is_found_without_its_title_label_or_degree(names, text, name):
 )
 def test_ordinary_words_diseases_and_bare_names_are_not_names(names, text):
     assert names(text) == []
-
-
-def test_a_name_after_a_role_alone_is_less_sure():
-    titled, role = (
-        EnglishName().analyze(text, [])[0].score for text in ("Dr. Peter Brown", "son Peter Brown")
-    )
-    assert role < titled

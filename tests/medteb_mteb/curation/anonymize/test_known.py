@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from tests.conftest import write_jsonl
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.find import Finder
@@ -17,47 +16,35 @@ BARE = "昨天王秀兰说胸闷，复查后好转，Anna Li也来了，流水ZY
 
 
 @pytest.fixture
-def listed(tmp_path):
-    path = tmp_path / "known.txt"
-    path.write_text("王秀兰\nanna li\n\nZY20230017\tRECORD_NUMBER\n王秀\n", encoding="utf-8-sig")
-    return path
+def anonymised(tmp_path, run_step):
+    """Runs the step on two texts with the list of known identifiers."""
+    known = tmp_path / "known.txt"
+    known.write_text("王秀兰\nanna li\n\nZY20230017\tRECORD_NUMBER\n王秀\n", encoding="utf-8-sig")
+    titled = {"_id": "b", "title": "王秀兰", "text": "血压120/80mmHg，Joanna Lin无恙。"}
+    source = write_jsonl(tmp_path / "texts.jsonl", [{"_id": "a", "text": BARE}, titled])
 
+    def call(**options):
+        run_step(ANONYMIZE, "out", **{"in": source}, known=known, **options)
+        return list(read_texts(tmp_path / "out"))
 
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    rows = [
-        {"_id": "a", "text": BARE},
-        {"_id": "b", "title": "王秀兰", "text": "血压120/80mmHg，Joanna Lin无恙。"},
-    ]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return call
 
 
 def identifiers(finder, text):
     return {(text[span.start : span.end], span.kind) for span in finder(text)}
 
 
-def test_known_identifiers_are_found_where_rules_find_none(listed):
+def test_the_step_replaces_them_in_all_fields_where_rules_find_none(anonymised, tmp_path):
     assert ("Anna Li", "NAME") not in identifiers(Finder(), BARE)
-    expected = {("王秀兰", "NAME"), ("Anna Li", "NAME"), ("ZY20230017", "RECORD_NUMBER")}
-    assert identifiers(Finder(read_known(listed)[0]), BARE) == expected
-    # Not inside of longer words.
-    assert identifiers(Finder(read_known(listed)[0]), "Joanna Lin") == set()
-
-
-def test_the_step_replaces_them_in_all_fields(source, listed, tmp_path, run_step):
-    run_step(ANONYMIZE, "out", **{"in": source}, known=listed)
-    first, second = read_texts(tmp_path / "out")
+    first, second = anonymised()
     assert first.text == "昨天[姓名]说胸闷，复查后好转，[姓名]也来了，流水[病历号]。"
     assert (second.title, second.text) == ("[姓名]", "血压120/80mmHg，Joanna Lin无恙。")
     written = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file())
     assert "王秀兰".encode() not in written
 
 
-def test_the_same_known_name_gets_the_same_surrogate(source, listed, tmp_path, run_step):
-    run_step(ANONYMIZE, "out", **{"in": source}, mode="surrogate", known=listed)
-    first, second = read_texts(tmp_path / "out")
+def test_the_same_known_name_gets_the_same_surrogate(anonymised):
+    first, second = anonymised(mode="surrogate")
     assert second.title in first.text
     assert "王秀兰" not in first.text
 
@@ -77,9 +64,6 @@ def test_an_unusable_list_is_refused_without_showing_its_content(tmp_path, conte
         read_known(path)
     assert "李四" not in str(error.value)
     assert "13812345678" not in str(error.value)
-
-
-def test_a_missing_list_is_refused(tmp_path):
     with pytest.raises(MarError, match="cannot be read"):
         read_known(tmp_path / "none.txt")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 
 import pytest
+from tests.conftest import write_jsonl
 
 from mar_st.errors import MarError
-from medteb_mteb.curation.anonymize.step import (
-    ANONYMIZE,
-    Anonymise,
-    AnonymizeSettings,
-)
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, placeholder
+from medteb_mteb.curation.anonymize.step import ANONYMIZE, Anonymise, AnonymizeSettings
 from medteb_mteb.curation.anonymize.surrogates import salt_for
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import Text
@@ -28,25 +25,17 @@ ROWS = [
 ]
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def anonymised(tmp_path, run_step):
-    """Runs the step on rows: `anonymised(rows, mode=...) -> texts`; `.counts` and `.out` of the last run."""
+    """Runs the step: `anonymised(rows, mode=...) -> texts`; `.counts` and `.written` (all files) follow."""
 
     def call(rows, out="out", **options):
-        call.counts = run_step(ANONYMIZE, out, **{"in": write(tmp_path / "raw.jsonl", rows)}, **options)
-        call.out = tmp_path / out
+        call.counts = run_step(ANONYMIZE, out, **{"in": write_jsonl(tmp_path / "raw.jsonl", rows)}, **options)
+        files = (path for path in (tmp_path / out).iterdir() if path.is_file())
+        call.written = "".join(path.read_text(encoding="utf-8") for path in files)
         return list(read_texts(tmp_path / out))
 
     return call
-
-
-def content(folder):
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*")) if path.is_file())
 
 
 def test_identifiers_become_placeholders(anonymised):
@@ -68,8 +57,7 @@ def test_identifiers_become_placeholders(anonymised):
 @pytest.mark.parametrize("mode", ["placeholder", "surrogate"])
 def test_nothing_leaks_into_any_file(anonymised, mode):
     anonymised(ROWS, mode=mode)
-    written = content(anonymised.out)
-    assert [secret for secret in SECRETS if secret in written] == []
+    assert [secret for secret in SECRETS if secret in anonymised.written] == []
 
 
 def test_replies_to_a_post_are_searched_together_with_it(anonymised):
@@ -82,12 +70,14 @@ def test_replies_to_a_post_are_searched_together_with_it(anonymised):
     assert (text.date, text.text) == ("2024-05-03", "患者[姓名]，空腹血糖7.8，怎么办？")
     assert [reply["verified"] for reply in text.replies] == [True, False]
     assert text.replies[0]["text"] == "[姓名]女士，您好：建议复查血糖。有事打[电话]。"
-    assert [secret for secret in SECRETS if secret in content(anonymised.out)] == []
+    assert [secret for secret in SECRETS if secret in anonymised.written] == []
 
 
-def test_english_text_gets_english_placeholders():
+def test_placeholders_are_in_the_language_of_the_text_and_tell_kinds_apart():
     text = Anonymise().process(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
     assert (text.text, text.title) == ("Dr. [NAME] called [PHONE].", "复诊 [电话]")
+    for chinese in (True, False):
+        assert len({placeholder(kind, chinese=chinese) for kind in IDENTIFIER_KINDS}) == len(IDENTIFIER_KINDS)
 
 
 def test_ids_made_from_the_content_are_made_again_and_stay_different(anonymised):
@@ -101,7 +91,7 @@ def test_ids_that_are_identifiers_become_new_ones(anonymised):
     assert first == "q1"
     assert second != "13812345678"
     assert anonymised.counts["details"]["identifiers"] == {"PHONE": 1}
-    assert "13812345678" not in content(anonymised.out)
+    assert "13812345678" not in anonymised.written
 
 
 def test_an_id_is_read_with_its_column_as_label(anonymised):
@@ -121,7 +111,7 @@ def test_surrogates_are_the_same_throughout_and_the_secret_stays_out(anonymised,
     assert "[" not in texts.copy().pop()
     salt = tmp_path / "surrogates.salt"
     assert salt.stat().st_mode & 0o077 == 0
-    assert salt.read_text().strip() not in content(anonymised.out)
+    assert salt.read_text().strip() not in anonymised.written
     again = anonymised(rows, "again", mode="surrogate")
     assert {text.text.partition("：")[2] for text in again} == texts
 
@@ -152,9 +142,9 @@ class Dies(Anonymise):
         return super().__call__(texts)
 
 
-def test_a_killed_step_resumes_to_the_same_bytes(tmp_path):
+def test_a_killed_step_resumes_to_the_same_bytes(tmp_path, content):
     rows = [{"text": f"患者王秀兰，电话1381234567{number % 10}，第{number % 3}天"} for number in range(20)]
-    source = write(tmp_path / "r.jsonl", rows)
+    source = write_jsonl(tmp_path / "r.jsonl", rows)
     salt = b"0" * 32
     whole, cut = (AnonymizeSettings(**{"in": source}, out=tmp_path / name) for name in ("whole", "killed"))
     run_work(Anonymise(mode="surrogate", salt=salt), whole, 3)
