@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import subprocess
-import sys
 from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import write_jsonl
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.anonymize.step import ANONYMIZE, AnonymizeSettings
@@ -28,16 +26,11 @@ ROWS = [
 TEXTS = [Text("a", "多喝水，注意休息。", "感冒"), Text("b", "饭后服用，一日三次。", "")]
 
 
-def jsonl(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
 def test_every_format_gives_the_same_texts(tmp_path, kind):
     file = tmp_path / f"corpus.{kind}"
     if kind == "jsonl":
-        jsonl(file, ROWS)
+        write_jsonl(file, ROWS)
     elif kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), file)
     else:
@@ -50,7 +43,7 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
 
 def test_dates_stay_with_their_texts_and_strict_mode_keeps_the_month(tmp_path):
     rows = [{"_id": "a", "text": "感冒", "posted": "2026-10-05"}, {"_id": "b", "text": "头疼", "posted": ""}]
-    file = jsonl(tmp_path / "q.jsonl", rows)
+    file = write_jsonl(tmp_path / "q.jsonl", rows)
     for strict, date in ((False, "2026-10-05"), (True, "2026-10")):
         out = tmp_path / f"strict-{strict}"
         columns = {"date": "posted"}
@@ -58,7 +51,7 @@ def test_dates_stay_with_their_texts_and_strict_mode_keeps_the_month(tmp_path):
         assert [text.date for text in read_texts(out)] == [date, ""]
         write_texts(out.with_suffix(".jsonl"), read_texts(out), titles=False)
         assert [text.date for text in read_texts(out.with_suffix(".jsonl"))] == [date, ""]
-    jsonl(file, [{"text": "感冒", "date": "5.10.2026"}])
+    write_jsonl(file, [{"text": "感冒", "date": "5.10.2026"}])
     with pytest.raises(MarError, match=r"q.jsonl:1: 'date'"):
         list(read_texts(file))
 
@@ -84,18 +77,18 @@ def test_a_pipe_is_refused(tmp_path):
 
 
 def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
-    file = jsonl(tmp_path / "q.jsonl", [{"问题": "发烧怎么办", "source": "x"}, {"问题": "头疼"}])
+    file = write_jsonl(tmp_path / "q.jsonl", [{"问题": "发烧怎么办", "source": "x"}, {"问题": "头疼"}])
     first, second = read_texts(file, {"text": "问题"})
     assert first.text == "发烧怎么办"
     assert first.id != second.id
-    assert next(read_texts(jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}]))).id == first.id
+    assert next(read_texts(write_jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}]))).id == first.id
     with pytest.raises(MarError, match="'body' is not a field"):
         list(read_texts(file, {"body": "问题"}))
 
 
 def test_copies_of_a_text_without_an_id_are_dropped_and_counted(tmp_path, caplog):
     texts = [("", "头疼"), ("", "发烧"), ("", "头疼"), ("题", "头疼"), ("", "头疼")]
-    file = jsonl(tmp_path / "q.jsonl", [{"title": title, "text": text} for title, text in texts])
+    file = write_jsonl(tmp_path / "q.jsonl", [{"title": title, "text": text} for title, text in texts])
     dropped = Counter()
     assert [text.full for text in read_texts(file, dropped=dropped)] == ["头疼", "发烧", "题\n头疼"]
     assert (dropped, caplog.messages) == ({"repeated": 2}, [])
@@ -104,7 +97,7 @@ def test_copies_of_a_text_without_an_id_are_dropped_and_counted(tmp_path, caplog
 
 
 def test_a_column_named_anonymised_is_not_trusted(tmp_path):
-    file = jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
+    file = write_jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
     assert next(read_texts(file)).anonymised == ""
 
 
@@ -122,47 +115,7 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
 )
 def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(MarError, match=message):
-        list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
-
-
-CHILD = """
-import os, sys
-from medteb_mteb.curation.files.records import Dropped
-from medteb_mteb.curation.files.step import TextsSettings, run_step
-from medteb_mteb.curation.step import perform
-
-class Work:
-    name = "work"
-    seen = []
-    calls = 0
-
-    def restore(self, kept):
-        self.seen += [text.id for text in kept]
-
-    def __call__(self, texts):
-        self.calls += 1
-        if self.calls == int(sys.argv[3]):
-            os._exit(9)
-        for text in texts:
-            drop = int(text.id) % 3 == 0
-            self.seen += [] if drop else [text.id]
-            yield Dropped(text, "third", str(len(self.seen))) if drop else text
-
-run_step(Work(), TextsSettings(**{"in": sys.argv[1]}, out=sys.argv[2]), 30)
-"""
-
-
-def test_a_killed_run_continues_with_the_same_bytes(tmp_path):
-    source = jsonl(tmp_path / "t.jsonl", [{"_id": str(i), "text": f"第{i}句"} for i in range(100)])
-
-    def run(out, calls):
-        command = [sys.executable, "-c", CHILD, source, tmp_path / out, str(calls)]
-        return subprocess.run(command, check=False, env=dict(os.environ)).returncode
-
-    assert (run("whole", 0), run("out", 3), run("out", 0)) == (0, 9, 0)
-    whole, out = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("whole", "out"))
-    assert whole == out
-    assert len(out["records-00000.jsonl"].splitlines()) == 20
+        list(read_texts(write_jsonl(tmp_path / "q.jsonl", rows)))
 
 
 def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
@@ -175,7 +128,7 @@ def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
         def __call__(self, texts):
             return texts
 
-    source = jsonl(tmp_path / "t.jsonl", [{"text": "一二三"}, {"text": "一二三"}, {"text": "四"}])
+    source = write_jsonl(tmp_path / "t.jsonl", [{"text": "一二三"}, {"text": "一二三"}, {"text": "四"}])
     settings = TextsSettings(**{"in": source}, out=tmp_path / "out")
     counts = run_step(Keep(), settings)
     assert (counts.rows, counts.tokens) == (2, 4)
@@ -185,7 +138,7 @@ def test_work_counts_what_it_keeps_and_why_it_drops(tmp_path):
 @pytest.mark.parametrize("reply", ["多休息。", {"verified": True}, {"text": "多休息。", "verified": "yes"}])
 def test_unusable_replies_to_a_post_are_refused(tmp_path, reply):
     post = {"_id": "t", "text": "头疼怎么办？", "replies": [{"text": "多休息。"}]}
-    (text,) = read_texts(jsonl(tmp_path / "a.jsonl", [post]))
+    (text,) = read_texts(write_jsonl(tmp_path / "a.jsonl", [post]))
     assert text.replies == [{"text": "多休息。", "verified": False}]
     with pytest.raises(MarError, match="replies"):
-        list(read_texts(jsonl(tmp_path / "b.jsonl", [{**post, "replies": [reply]}])))
+        list(read_texts(write_jsonl(tmp_path / "b.jsonl", [{**post, "replies": [reply]}])))
