@@ -7,7 +7,7 @@ import json
 import shutil
 
 import pytest
-from tests.conftest import write_jsonl
+from tests.conftest import write_jsonl, write_judged
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.edition.append import (
@@ -48,11 +48,8 @@ def write_data(folder, rows, documents=None, card="license: cc-by-4.0"):
         folder / "queries.jsonl",
         [{"_id": name, "text": text, **({"date": date} if date else {})} for name, text, date in rows],
     )
-    lines = ["query-id\tcorpus-id\tscore", *(f"{name}\td-{name}\t2" for name, _, _ in rows)]
-    (folder / "qrels").mkdir(exist_ok=True)
-    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    first, other = rows[0][0], next(reversed(documents))
-    (folder / "labels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{first}\t{other}\t0\n")
+    write_judged(folder, [(name, f"d-{name}", 2) for name, _, _ in rows])
+    write_judged(folder, [(rows[0][0], next(reversed(documents)), 0)], "labels.tsv")
     return folder
 
 
@@ -61,12 +58,6 @@ def two_months(tmp_path):
     dates = ("2026-10-03", "2026-10", "2026-10-31", "2026-11-01", "2026-11-05", "2026-11-30")
     rows = [(f"q{number}", text, date) for number, (text, date) in enumerate(zip(TOPICS, dates, strict=True))]
     return write_data(tmp_path / "data", rows)
-
-
-def bytes_of(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
 
 
 def test_queries_go_to_the_months_of_their_dates_and_their_documents_up_to_then(tmp_path, two_months):
@@ -87,14 +78,14 @@ def test_queries_go_to_the_months_of_their_dates_and_their_documents_up_to_then(
     assert read_live(live).head == found["head"]
 
 
-def test_appending_again_changes_nothing_and_other_data_are_refused(tmp_path, two_months):
+def test_appending_again_changes_nothing_and_other_data_are_refused(tmp_path, two_months, content):
     live = tmp_path / "clinic"
     first = append(AppendSettings(live=live, data=two_months))
-    before = bytes_of(live)
+    before = content(live)
     again = append(AppendSettings(live=live, data=two_months))
     assert again["head"] == first["head"]
     assert [one["new"] for one in again["slices"]] == [False, False]
-    assert bytes_of(live) == before
+    assert content(live) == before
     text = (two_months / "corpus.jsonl").read_text(encoding="utf-8")
     (two_months / "corpus.jsonl").write_text(text.replace("文 d-q4", "另一篇"), encoding="utf-8")
     with pytest.raises(MarError, match="2026-11 is there with other data"):
@@ -140,18 +131,18 @@ def test_a_month_that_comes_late_leaves_the_later_one_as_it_is(tmp_path):
         append(AppendSettings(live=live, data=write_data(tmp_path / name, rows, documents)))
     assert read_live(live).slices["2026-10"].dropped == {NEAR_COPY: 1}
     both = write_data(tmp_path / "both", [*october, *november], documents)
-    (both / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nn1\td-o2\t0\no1\td-o2\t0\n")
+    write_judged(both, [("n1", "d-o2", 0), ("o1", "d-o2", 0)], "labels.tsv")
     assert not any(one["new"] for one in append(AppendSettings(live=live, data=both))["slices"])
 
 
-def test_a_commitment_is_public_and_its_texts_later_proved_to_be_the_same(tmp_path, two_months):
+def test_a_commitment_is_public_and_its_texts_later_proved_to_be_the_same(tmp_path, two_months, content):
     live, private = tmp_path / "clinic", tmp_path / "private"
     append(AppendSettings(live=live, data=two_months))
     data = write_data(tmp_path / "new", [("n1", "失眠应该挂哪个科", ""), ("n2", "孩子咳嗽怎么处理", "")])
     settings = CommitSettings(live=live, data=data, out=private, slice="2026-12")
     (made,) = commit(settings)["slices"]
     assert commit(settings)["slices"] == [{**made, "new": False}]
-    public = b"".join(bytes_of(live).values()).decode()
+    public = b"".join(content(live).values()).decode()
     nonce = (private / ".nonce").read_text()
     assert made["commitment"] in public
     assert not any(text in public for text in ("失眠", "n1", nonce, made["digest"]))

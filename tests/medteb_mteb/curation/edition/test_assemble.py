@@ -6,11 +6,12 @@ import json
 
 import mteb
 import pytest
+from tests.conftest import write_jsonl
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.edition.assemble import ASSEMBLE, AssembleSettings
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.step import Estimate, perform
+from medteb_mteb.curation.step import perform
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.folders.content import read_folder
 from medteb_mteb.measures import means, score_queries
@@ -34,33 +35,17 @@ LABELS = [
 ]
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def files(folder):
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(p.relative_to(folder)): p.read_bytes() for p in paths if p.name not in ("step.json", ".lock")}
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def make(tmp_path):
     """Assembles labels into a folder: `make("out", test=4)` -> the folder and the details of the report."""
 
     def call(out="out", labels=LABELS, queries=QUERIES, **options):
+        documents = [{"_id": k, "title": title, "text": text} for k, (title, text) in DOCUMENTS.items()]
         options = {"edition": "clinic", "licence": "cc-by-4.0", "test": 4, "threshold": 0.8} | options
         settings = AssembleSettings(
-            labels=write(tmp_path / "labels.jsonl", (label.to_json() for label in labels)),
-            queries=write(tmp_path / "q.jsonl", ({"_id": k, "text": text} for k, text in queries.items())),
-            documents=write(
-                tmp_path / "d.jsonl",
-                ({"_id": k, "title": title, "text": text} for k, (title, text) in DOCUMENTS.items()),
-            ),
+            labels=write_jsonl(tmp_path / "labels.jsonl", [label.to_json() for label in labels]),
+            queries=write_jsonl(tmp_path / "q.jsonl", [{"_id": k, "text": t} for k, t in queries.items()]),
+            documents=write_jsonl(tmp_path / "d.jsonl", documents),
             out=tmp_path / out,
             **options,
         )
@@ -69,7 +54,7 @@ def make(tmp_path):
     return call
 
 
-def test_editions_hold_what_was_judged(make):
+def test_editions_hold_what_was_judged(make, rows_of):
     out, _ = make()
     retrieval, reranking = (load_edition(out / task) for task in ("MedTEBRetrieval", "MedTEBReranking"))
     assert (retrieval.counts["queries"], retrieval.counts["qrels"]) == (4, 4)
@@ -77,10 +62,10 @@ def test_editions_hold_what_was_judged(make):
     for edition in (retrieval, reranking):
         verify(edition)
         read_folder(edition.path)
-    queries = {row["_id"] for row in lines(retrieval.path / "queries.jsonl")}
-    corpus = {row["_id"] for row in lines(retrieval.path / "corpus.jsonl")}
+    queries = {row["_id"] for row in rows_of(retrieval.path / "queries.jsonl")}
+    corpus = {row["_id"] for row in rows_of(retrieval.path / "corpus.jsonl")}
     assert corpus == set(DOCUMENTS) - {f"d{query[1:]}c" for query in queries}
-    for row in lines(reranking.path / "top_ranked.jsonl"):
+    for row in rows_of(reranking.path / "top_ranked.jsonl"):
         number = int(row["query-id"][1:])
         assert sorted(row["corpus-ids"]) == sorted([f"d{number}a", f"d{(number + 1) % 10}a"])
     judged = (retrieval.path / "labels.tsv").read_text().splitlines()
@@ -88,18 +73,18 @@ def test_editions_hold_what_was_judged(make):
     assert "# MedTEBRetrieval, edition clinic" in (retrieval.path / "README.md").read_text()
 
 
-def test_the_rest_trains_and_shares_nothing_with_the_test(make):
+def test_the_rest_trains_and_shares_nothing_with_the_test(make, rows_of):
     out, details = make()
-    rows = lines(out / "train" / "triples.jsonl")
+    rows = rows_of(out / "train" / "triples.jsonl")
     assert details["training triples"] == len(rows) == 6
-    test = {row["text"] for row in lines(out / "MedTEBRetrieval" / "queries.jsonl")}
+    test = {row["text"] for row in rows_of(out / "MedTEBRetrieval" / "queries.jsonl")}
     assert test.isdisjoint(row["query"] for row in rows)
     disease = rows[0]["query"][2:].removesuffix("应该吃什么药好")
     assert rows[0]["positives"] == [f"{disease}\n{disease}患者可在医生指导下用药。"]
 
 
-def test_the_same_input_gives_the_same_bytes(make):
-    assert files(make("a")[0]) == files(make("b")[0])
+def test_the_same_input_gives_the_same_bytes(make, content):
+    assert content(make("a")[0]) == content(make("b")[0])
 
 
 def test_near_duplicate_queries_stay_together(make):
@@ -140,17 +125,17 @@ def test_grades_are_kept_as_relevance(make):
 
 def test_training_queries_do_not_come_back_in_the_test(make, tmp_path):
     rows = [{"query": query, "positives": ["x"]} for query in ("得了感冒应该吃什么药好呢", "完全不同的问题")]
-    given = {"test": 10, "against": (str(write(tmp_path / "triples.jsonl", rows)),)}
+    given = {"test": 10, "against": (str(write_jsonl(tmp_path / "triples.jsonl", rows)),)}
     assert make("a", small=True, **given)[1]["editions"]["MedTEBRetrieval"]["queries"] == 9
 
 
 def test_queries_of_other_tests_are_not_trained_on(make, tmp_path):
-    other = write(tmp_path / "other.jsonl", [{"_id": k, "text": text} for k, text in QUERIES.items()])
+    other = write_jsonl(tmp_path / "other.jsonl", [{"_id": k, "text": text} for k, text in QUERIES.items()])
     _, details = make(keep_away=(str(other),))
     assert (details["training triples"], details["training queries near another test"]) == (0, 6)
 
 
-def test_queries_without_a_positive_or_a_negative_are_counted(make):
+def test_queries_without_a_positive_or_a_negative_are_counted(make, rows_of):
     labels = [one for one in LABELS if one not in (Label("q3", "d3a", 1), Label("q4", "d5a", 0))]
     _, details = make(labels=labels, test=10, small=True)
     assert details["queries without a positive"] == 1
@@ -158,15 +143,15 @@ def test_queries_without_a_positive_or_a_negative_are_counted(make):
     assert details["editions"]["MedTEBReranking"]["queries"] == 8
     few = [one for one in LABELS if one.relevance != 0 or one.query_id in ("q1", "q2", "q3")]
     out, details = make("few", few, test=2)
-    pairs = lines(out / "train" / "pairs.jsonl")
+    pairs = rows_of(out / "train" / "pairs.jsonl")
     assert len(pairs) + details["training triples"] == 8
     assert not any("negatives" in row for row in pairs)
 
 
-def test_lists_hold_positives_and_negatives(make):
+def test_lists_hold_positives_and_negatives(make, rows_of):
     many = [Label("q0", name, int(name.endswith("a"))) for name in DOCUMENTS]
     out, _ = make(labels=many, test=0.9, small=True)
-    (row,) = lines(out / "MedTEBReranking" / "top_ranked.jsonl")
+    (row,) = rows_of(out / "MedTEBReranking" / "top_ranked.jsonl")
     assert sorted(row["corpus-ids"]) == sorted(DOCUMENTS)
 
 
@@ -183,24 +168,11 @@ def test_unusable_labels_are_refused(make, labels, message):
         make(labels=labels)
 
 
-def test_a_test_much_smaller_than_asked_for_is_refused_and_forecast(make, tmp_path):
+def test_a_test_much_smaller_than_asked_for_is_refused(make):
     for test in (300, 0.9):
         with pytest.raises(MarError, match="Judge more queries"):
             make(test=test)
     assert make(test=300, small=True)[1]["editions"]["MedTEBRetrieval"]["queries"] == 10
-    settings = AssembleSettings(
-        labels=tmp_path,
-        queries=tmp_path,
-        documents=tmp_path,
-        out=tmp_path,
-        edition="e",
-        licence="mit",
-        test=0.5,
-    )
-    volumes = {"labels": Estimate(100, queries=40), "queries": Estimate(40), "documents": Estimate(9)}
-    estimate = ASSEMBLE.estimate(settings, volumes)
-    assert estimate.rows == 20
-    assert "at most 20 queries of the 30" in estimate.error
 
 
 def test_provenance_is_beside_the_data_and_outside_the_digest(make):

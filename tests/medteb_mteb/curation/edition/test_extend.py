@@ -7,6 +7,7 @@ import json
 import pytest
 import rule_judges
 import yaml
+from tests.conftest import write_jsonl
 from tests.medteb_mteb.curation.diseases import DISEASES
 
 from mar_st.errors import MarError
@@ -34,8 +35,7 @@ def built(panel, tmp_path_factory):
     root = tmp_path_factory.mktemp("built")
     for name, endings in (("q", ASKED), ("d", TEXTS)):
         texts = {f"{name}{i}{j}": d + end for i, d in enumerate(DISEASES) for j, end in enumerate(endings)}
-        rows = (json.dumps({"_id": key, "text": text}, ensure_ascii=False) for key, text in texts.items())
-        (root / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+        write_jsonl(root / f"{name}.jsonl", [{"_id": key, "text": text} for key, text in texts.items()])
     far = {f"q{i}{j}": {f"d{(i + 5) % 12}3": 1.0} for i in range(len(DISEASES)) for j in range(len(ASKED))}
     (root / "far.json").write_text(json.dumps(far))
     both = {"queries": "q.jsonl", "documents": "d.jsonl"}
@@ -55,13 +55,9 @@ def built(panel, tmp_path_factory):
 def go(built, panel, tmp_path):
     """Extends the edition by a system that finds a document of another disease, and all of the same one."""
     queries = [json.loads(line)["_id"] for line in lines(built / "queries.jsonl")]
-    run = {
-        query: {
-            f"d{(int(query[1:-1]) + 7) % 12}0": 5.0,
-            **{f"d{query[1:-1]}{kind}": float(kind) for kind in range(4)},
-        }
-        for query in queries
-    }
+    run = {query: {f"d{query[1:-1]}{kind}": float(kind) for kind in range(4)} for query in queries}
+    for query, scores in run.items():
+        scores[f"d{(int(query[1:-1]) + 7) % 12}0"] = 5.0
     (tmp_path / "new.json").write_text(json.dumps(run))
 
     def call(folder=built, judges=panel, **options):
@@ -89,11 +85,8 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, tmp_path):
     assert added == change["positive"] + change["negative"]
     assert new.counts["qrels"] == old.counts["qrels"] + change["positive"]
     # The labels are those of the edition's own rule, and the history says so.
-    provenance = json.loads((new.path / "provenance.json").read_text())
-    assert [(one["rule"], one.get("version")) for one in provenance["consensus"]] == [
-        ("majority", None),
-        ("majority", "1.1.0"),
-    ]
+    rules = json.loads((new.path / "provenance.json").read_text())["consensus"]
+    assert [(one["rule"], one.get("version")) for one in rules] == [("majority", None), ("majority", "1.1.0")]
     assert new.extra["history"][0]["digest"] == old.digest
     assert "version 1.1.0" in as_text(report)
     # All is judged then: there is nothing to extend.
