@@ -6,6 +6,7 @@ import csv
 import json
 
 import pytest
+from tests.conftest import write_jsonl
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.records import Text
@@ -72,10 +73,8 @@ def test_every_stratum_has_its_minimum_and_the_budget_is_spent():
 
 def test_a_larger_sample_includes_the_smaller_one_of_each_stratum():
     strata = strata_of(Label(f"q{i}", f"d{i}", i % 2) for i in range(100))
-    few, many = (
-        draw(strata, {"positive": 5, "negative": 0}, 7),
-        draw(strata, {"positive": 20, "negative": 10}, 7),
-    )
+    few = draw(strata, {"positive": 5, "negative": 0}, 7)
+    many = draw(strata, {"positive": 20, "negative": 10}, 7)
     positives = {one for one in many.rows.values() if one.label}
     assert set(few.rows.values()) < positives
     assert (len(positives), list(many.rows)) == (20, list(range(1, 31)))
@@ -155,10 +154,8 @@ def options(tmp_path):
         "queries": [{"_id": f"q{i}", "text": f"发烧第{i}天怎么办"} for i in range(10)],
         "documents": [{"_id": f"d{i}", "text": f"多休息，方案{i}。", "title": "发热"} for i in range(10)],
     }
-    for name, contents in rows.items():
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in contents)
-        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-    return {**{name: tmp_path / f"{name}.jsonl" for name in rows}, "out": tmp_path / "review", "size": 50}
+    files = {name: write_jsonl(tmp_path / f"{name}.jsonl", contents) for name, contents in rows.items()}
+    return {**files, "out": tmp_path / "review", "size": 50}
 
 
 def test_the_step_draws_a_sheet_and_later_compares_filled_in_copies(options, tmp_path):
