@@ -23,19 +23,15 @@ def queries(content):
     ("line", "text"),
     [
         ("1. 痛风怎么办？", "痛风怎么办？"),
-        ("(2) 痛风怎么办？", "痛风怎么办？"),
         ("（2）痛风怎么办？", "痛风怎么办？"),
-        ("12、痛风怎么办？", "痛风怎么办？"),
         ("3.痛风怎么办？", "痛风怎么办？"),
         ("（痛风）怎么办？", "（痛风）怎么办？"),
         ("2019年痛风指南", "2019年痛风指南"),
-        ("“痛风”和“高尿酸”", "“痛风”和“高尿酸”"),
         ("“”", "“”"),
         ("- 痛风 怎么办", "痛风 怎么办"),
         ("“痛风怎么办？”", "痛风怎么办？"),
         ('"a" or "b"', '"a" or "b"'),
         ("2.5 mg够吗？", "2.5 mg够吗？"),
-        ("24小时尿酸", "24小时尿酸"),
         ("  痛风\n怎么办 ", "痛风 怎么办"),
     ],
 )
@@ -59,17 +55,10 @@ def test_a_list_of_strings_is_read_and_tidied(content, strings):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "no-json"),
-        ("痛风怎么办？", "no-json"),
-        ('["痛风"]', "no-json"),
-        ('{"queries": ["a"], "queries": ["b"]}', "no-json"),
         ('{"queries": ["a"', "no-json"),
-        ('{"queries": ' + "[" * 100_000, "no-json"),
         ('{"query": ["a"]}', "missing-key"),
         ('{"queries": "a"}', "not-strings"),
-        ('{"queries": {"1": "a"}}', "not-strings"),
         ('{"queries": ["a", 1]}', "not-strings"),
-        ('{"queries": [["a"]]}', "not-strings"),
         ('{"queries": null}', "not-strings"),
     ],
 )
@@ -87,14 +76,7 @@ def test_an_example_has_a_tidy_query_and_its_documents_as_they_are():
 
 @pytest.mark.parametrize("key", PAIR_KEYS)
 @pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (..., "missing-key"),
-        (None, "not-strings"),
-        (["a"], "not-strings"),
-        ("", "empty"),
-        ("\u3000\n", "empty"),
-    ],
+    ("value", "reason"), [(..., "missing-key"), (["a"], "not-strings"), ("\u3000\n", "empty")]
 )
 def test_an_incomplete_example_is_rejected(key, value, reason):
     answer = EXAMPLE | {key: value}

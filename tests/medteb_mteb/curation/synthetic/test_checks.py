@@ -31,7 +31,6 @@ ENGLISH = (
         ("痛？", "question", "too-short"),
         ("痛风" * 31 + "怎么办", "question", "too-long"),
         ("本文介绍了痛风的哪些治疗方法？", "question", "about-the-document"),
-        ("这篇文章怎么说痛风？", "question", "about-the-document"),
         ("根据上述资料，痛风怎么治？", "question", "about-the-document"),
         ("作者建议痛风患者怎么吃药？", "question", "about-the-document"),
         ("该病急性发作吃什么药？", "question", "refers-back"),
@@ -39,7 +38,6 @@ ENGLISH = (
         ("痛风该治疗什么？", "question", ""),  # "should", not "the said"
         ("痛风患者需要卧床休息。", "question", "not-a-question"),
         ("痛风怎么办", "keywords", "not-keywords"),
-        ("痛风。休息", "keywords", "not-keywords"),
         ("痛风发作期的处理", "keywords", "copied"),  # the title
         ("痛风急性发作时应尽早使用秋水仙碱吗？", "question", "copied"),
         ("秋水仙碱", "keywords", ""),  # a name is not a copy
@@ -57,14 +55,12 @@ def test_bad_queries_of_a_chinese_document_are_rejected_with_the_reason(query, f
         ("in the case of gout, is beer allowed?", "question", ""),
         ("痛风发作怎么办？", "question", "language"),
         ("What does the passage say about gout?", "question", "about-the-document"),
-        ("What did the study find about gout?", "question", "about-the-document"),
         ("How is this disease treated?", "question", "refers-back"),
         ("gout is treated with drugs", "question", "not-a-question"),
         ("how to treat gout", "keywords", "not-keywords"),
         ("Acute gout", "keywords", ""),  # too little to be a sentence
         ("Should colchicine be started early in an acute attack of gout?", "question", ""),
         ("Is it true: Colchicine should be started early in an acute attack of gout?", "question", "copied"),
-        ("Colchicine should be started early in an acute attack of gout?", "question", "copied"),
         ("gout " * 41 + "why?", "question", "too-long"),
     ],
 )
@@ -125,11 +121,9 @@ def test_a_rejected_task_is_not_compared_with_later_ones(task, reason):
     [
         (Example(QUERY, POSITIVE, NEGATIVE), ""),
         (Example("痛风" * 21, POSITIVE, NEGATIVE), "query-length"),
-        (Example("痛风", POSITIVE, NEGATIVE), "query-length"),
         (Example("gout and beer", POSITIVE, NEGATIVE), "language"),
         (Example(QUERY, POSITIVE * 4, NEGATIVE), "positive-length"),
         (Example(QUERY, POSITIVE, "太短了。"), "negative-length"),
-        (Example(QUERY, POSITIVE, POSITIVE + "。"), "same-documents"),
         (Example(QUERY, POSITIVE, POSITIVE[:-1] + "了"), "same-documents"),
         (Example("啤酒会使血尿酸升高" * 4, "啤酒会使血尿酸升高" * 4, NEGATIVE), "query-is-document"),
         (Example("痛风病人究竟能不能喝啤酒", "痛风病人究竟能不能喝啤酒？" + POSITIVE, NEGATIVE), "copied"),

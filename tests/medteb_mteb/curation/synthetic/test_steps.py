@@ -16,7 +16,7 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation.step import Estimate
 from medteb_mteb.curation.synthetic.grid import Constraints
 from medteb_mteb.curation.synthetic.queries import SYNTHESIZE_QUERIES, query_prompt
-from medteb_mteb.curation.synthetic.tasks import SYNTHESIZE_TASKS, brainstorm_prompt, example_prompt
+from medteb_mteb.curation.synthetic.tasks import SYNTHESIZE_TASKS, brainstorm_prompt
 
 DOCUMENTS = {
     "d1": "痛风急性发作时应尽早用药，并卧床休息、抬高患肢，避免动物内脏和啤酒。",
@@ -182,10 +182,5 @@ def test_prompts_ask_in_their_language_and_show_texts_as_data(language):
     prompt = query_prompt("k", hostile, ("question", "keywords"), language)
     assert hostile in prompt.user
     assert prompt.user.count("</document-") >= 3
-    assert prompt == query_prompt("k", hostile, ("question", "keywords"), language)
     calls = [brainstorm_prompt(call, language) for call in range(9)]
     assert len({(one.user, one.variant) for one in calls}) == 9
-    cell = Constraints("common", "5-10 words", "clear", "50 words", "PhD")
-    example = example_prompt("k", "a task", cell, language, variant="0")
-    assert "a task" in example.user
-    assert example.answer_tokens > 100
