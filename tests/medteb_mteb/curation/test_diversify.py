@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -78,13 +76,11 @@ def test_zeros_are_kept_and_nan_is_refused():
         diversify(np.full((2, 4), np.nan), 0.5)
 
 
-def test_the_step_drops_what_says_the_same_and_names_the_neighbour(tmp_path, run_step):
+def test_the_step_drops_what_says_the_same_and_names_the_neighbour(tmp_path, run_step, write, rows_of):
     texts = ["感冒怎么办", "高血压吃什么", "感冒怎么办", "感冒怎么办", "胃炎能喝酒吗"]
-    rows = [json.dumps({"_id": f"t{i}", "text": text}, ensure_ascii=False) for i, text in enumerate(texts)]
-    (tmp_path / "texts.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    options = {"in": tmp_path / "texts.jsonl", "kind": "queries", "model": "mar-mini"}
+    source = write(tmp_path / "texts.jsonl", [{"_id": f"t{i}", "text": text} for i, text in enumerate(texts)])
+    options = {"in": source, "kind": "queries", "model": "mar-mini"}
     counts = run_step(DIVERSIFY, **options, seed_size=0, threshold=0.99)
     assert counts["rows"] == 4
     [dropped] = (tmp_path / "out").glob("dropped-*.jsonl")
-    named = [json.loads(line) for line in dropped.read_text(encoding="utf-8").splitlines()]
-    assert [(row["_id"], row["detail"].split()[0]) for row in named] == [("t3", "t0")]
+    assert [(row["_id"], row["detail"].split()[0]) for row in rows_of(dropped)] == [("t3", "t0")]

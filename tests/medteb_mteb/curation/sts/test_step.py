@@ -131,14 +131,8 @@ def test_faults_and_a_budget_change_no_byte(make, tmp_path, content):
 
 
 def test_an_estimate_bounds_the_requests(tmp_path):
-    settings = STS.settings(
-        out=tmp_path / "x",
-        dictionary=tmp_path / "terms.tsv",
-        queries=tmp_path / "queries.jsonl",
-        edition="e",
-        licence="mit",
-        llm=llm_at("http://127.0.0.1:9/v1"),
-    )
+    paths = {name: tmp_path / name for name in ("dictionary", "queries", "out")}
+    settings = STS.settings(**paths, edition="e", licence="mit", llm=llm_at("http://127.0.0.1:9/v1"))
     assert STS.estimate(settings, {"queries": Estimate(41, 400), "dictionary": Estimate(8)}).requests == 41
 
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
-import os
 import random
 import subprocess
 import sys
 
 import pytest
+from tests.conftest import write_jsonl
 
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.files.step import TextsSettings, run_step
@@ -121,10 +120,7 @@ def test_bands_are_as_few_as_the_recall_allows(threshold):
 
 @pytest.fixture
 def source(tmp_path):
-    file = tmp_path / "raw.jsonl"
-    lines = (json.dumps(text.to_json(), ensure_ascii=False) + "\n" for text in texts(200, seed=5))
-    file.write_text("".join(lines), encoding="utf-8")
-    return file
+    return write_jsonl(tmp_path / "raw.jsonl", [text.to_json() for text in texts(200, seed=5)])
 
 
 CHILD = """
@@ -142,14 +138,9 @@ run_step(Killed(), TextsSettings(source=sys.argv[1], out=sys.argv[2]), shard=30)
 """
 
 
-def test_resumed_equals_uninterrupted(source, tmp_path):
-    def files(folder):
-        return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
-
+def test_resumed_equals_uninterrupted(source, tmp_path, content):
     run_step(NearDuplicates(), TextsSettings(source=source, out=tmp_path / "whole"), shard=30)
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(source), str(tmp_path / "out")], check=False, env=dict(os.environ)
-    )
+    child = subprocess.run([sys.executable, "-c", CHILD, str(source), str(tmp_path / "out")], check=False)
     assert child.returncode == 9
     run_step(NearDuplicates(), TextsSettings(source=source, out=tmp_path / "out"), shard=30)
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert content(tmp_path / "out") == content(tmp_path / "whole")

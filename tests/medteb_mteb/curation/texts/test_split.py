@@ -1,35 +1,21 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations, product
 
 import pytest
 
 from mar_st.text.texts import normalise
 from medteb_mteb.curation.texts.near_duplicates import clusters, near_duplicates, split_queries
 
-WORDS = [
-    "感冒",
-    "发烧",
-    "头疼",
-    "高血压",
-    "糖尿病",
-    "怎么办",
-    "吃什么药",
-    "多久能好",
-    "要忌口吗",
-    "小孩",
-    "老人",
-    "了",
-    "呢",
-]
+PHRASES = "感冒 发烧 头疼 高血压 糖尿病 怎么办 吃什么药 多久能好 要忌口吗 小孩 老人 了 呢"
+WORDS = PHRASES.split()
 
 
 def texts_of(number, seed=0):
     rng = random.Random(seed)
-    return [
-        "".join(rng.sample(WORDS, rng.randint(2, 4))) + rng.choice(["", "？", "?", " "])
-        for _ in range(number)
-    ]
+    ends = ["", "？", "?", " "]
+    return ["".join(rng.sample(WORDS, rng.randint(2, 4))) + rng.choice(ends) for _ in range(number)]
 
 
 def grams(text):
@@ -47,19 +33,13 @@ def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
     monkeypatch.setattr("medteb_mteb.curation.texts.near_duplicates.TEXTS_PER_BLOCK", 7)
     texts = texts_of(40)
     pairs = {(i, j): value for i, j, value in near_duplicates(texts, threshold=threshold)}
-    naive = {
-        (i, j): jaccard(texts[i], texts[j])
-        for i in range(40)
-        for j in range(i + 1, 40)
-        if jaccard(texts[i], texts[j]) >= threshold - 1e-9
-    }
-    assert pairs == pytest.approx(naive)
+    every = {(i, j): jaccard(texts[i], texts[j]) for i, j in combinations(range(40), 2)}
+    assert pairs == pytest.approx({pair: value for pair, value in every.items() if value >= threshold - 1e-9})
     assert len(pairs) > 0
     other = texts_of(15, seed=1)
     across = {(i, j) for i, j, _ in near_duplicates(texts, other, threshold=threshold)}
-    assert across == {
-        (i, j) for i in range(40) for j in range(15) if jaccard(texts[i], other[j]) >= threshold - 1e-9
-    }
+    near = product(range(40), range(15))
+    assert across == {(i, j) for i, j in near if jaccard(texts[i], other[j]) >= threshold - 1e-9}
 
 
 def test_near_duplicates_are_in_one_cluster_and_other_texts_are_not():

@@ -44,11 +44,6 @@ def sort(messages, left_out=0.0):
     return json.dumps(lists)
 
 
-@pytest.fixture(name="sort")
-def _sort():
-    return sort
-
-
 @pytest.fixture
 def make(given, run_step):
     """Makes triples of these texts."""
