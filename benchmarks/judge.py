@@ -62,6 +62,7 @@ class Clock:
 
 
 def serve(concurrency: int, latency: float, pipe) -> None:
+    load(ROOT / "examples" / "rule_judges.py")
     faults = load(FAULT_SERVER)
     from medteb_mteb.curation.judge.prompt import CONTROLS, ECHOES
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import fault_server as faults
 import pytest
+from tests.conftest import write_jsonl
 
 from medteb_mteb.curation.judge.judges import Judges
 from medteb_mteb.curation.judge.judging import grade_pools
@@ -39,9 +40,7 @@ class Source:
         return [json.loads(line) for line in self.path(name).read_text("utf-8").splitlines()]
 
     def write(self, name: str, rows: list[dict]) -> Path:
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        self.path(name).write_text(text, encoding="utf-8")
-        return self.path(name)
+        return write_jsonl(self.path(name), rows)
 
     @property
     def pairs(self) -> int:
@@ -75,13 +74,9 @@ def make_source(tmp_path):
             {"_id": f"q{i}", "text": f"{SUBJECTS[i % 6]}患者的{INTENTS[i // 6 % 4]}第{i}问"}
             for i in range(queries)
         ]
+        texts = [f"{SUBJECTS[i % 5]}患者{INTENTS[i % 4]}第{i}条。" for i in range(documents)]
         document_rows = [
-            {
-                "_id": f"d{i:03}",
-                "title": f"{SUBJECTS[i % 6]}",
-                "text": f"{SUBJECTS[i % 5]}患者{INTENTS[i % 4]}第{i}条。",
-            }
-            for i in range(documents)
+            {"_id": f"d{i:03}", "title": SUBJECTS[i % 6], "text": text} for i, text in enumerate(texts)
         ]
         names = [row["_id"] for row in document_rows]
         source.write("queries", query_rows)

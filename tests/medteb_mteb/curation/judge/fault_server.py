@@ -30,31 +30,16 @@ comes again under its `Idempotency-Key` gets the answer that was made for it, an
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[4]
+import rule_judges as rules
+
 LINE = ("429", "500", "timeout", "cut", "slow")
 ANSWER = ("invalid", "missing", "extra", "letter", "swapped", "refusal", "duplicate")
 WRITTEN = ("invalid", "refusal", "empty")
 REFUSALS = ("抱歉，我无法提供医疗建议。", "I'm sorry, but I can't help with that.")
-
-
-def load(path: Path):
-    """A module by its path, once."""
-    name = path.stem
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-rules = load(ROOT / "examples" / "rule_judges.py")
 
 
 class FaultEndpoint(rules.Endpoint):
@@ -76,20 +61,15 @@ class FaultEndpoint(rules.Endpoint):
 
     def __init__(
         self, *, rate=0.0, line=LINE, answers=None, answer=None, seed=0, idempotent=True, hang=1.0,
-        latency=0.0, capacity=None, controls=(), on_arrival=None,
+        latency=0.0, capacity=1 << 20, controls=(), on_arrival=None,
     ) -> None:  # fmt: skip
         super().__init__(latency)
         self.rate, self.line, self.seed = rate, line, seed
         self.written = answer
         self.faulty = (WRITTEN if answer else ANSWER) if answers is None else answers
-        self.idempotent, self.hang, self.controls, self.on_arrival = (
-            idempotent,
-            hang,
-            set(controls),
-            on_arrival,
-        )
-        self.capacity = capacity
-        self._slots = None
+        self.idempotent, self.hang = idempotent, hang
+        self.controls, self.on_arrival = set(controls), on_arrival
+        self._slots = asyncio.Semaphore(capacity)
         self.arrived = 0
         self.faults: Counter[str] = Counter()
         self.made = self.replayed = 0
@@ -160,8 +140,6 @@ class FaultEndpoint(rules.Endpoint):
         if self.idempotent and name in self._kept:
             self.replayed += 1
             return self._kept[name]
-        if self._slots is None:
-            self._slots = asyncio.Semaphore(self.capacity or 1 << 20)
         async with self._slots:
             self.busy += 1
             self.busiest = max(self.busiest, self.busy)

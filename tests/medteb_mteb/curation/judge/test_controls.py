@@ -60,28 +60,32 @@ def judged(source, config, out, **options):
 
 
 def others(rows):
-    return {
-        (row["query-id"], row["corpus-id"]): row["grade"]
-        for row in rows
-        if row["judge"] == "words" and row["corpus-id"] != CULPRIT
-    }
+    kept = (row for row in rows if row["judge"] == "words" and row["corpus-id"] != CULPRIT)
+    return {(row["query-id"], row["corpus-id"]): row["grade"] for row in kept}
 
 
-def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
-    attacked, make_server, endpoint, judges_of
+def raise_all(grade, *, own):
+    return "S"
+
+
+@pytest.mark.parametrize(
+    ("change", "effect", "reason"), [(lower_others, "D", "control-low"), (raise_all, "S", "control")]
+)
+def test_a_passage_that_changes_grades_of_others_is_found_by_the_controls(
+    attacked, make_server, endpoint, judges_of, change, effect, reason
 ):
     honest = make_server(endpoint())
     _, right = judged(attacked, judges_of(honest, passages=12), "honest")
-    url = make_server(obeying(endpoint(), lower_others))
+    url = make_server(obeying(endpoint(), change))
     # Without control passages the attack works, so this test tests something.
     _, fooled = judged(attacked, judges_of(url, passages=12, control_rate=0.0), "unprotected")
-    assert set(others(fooled).values()) == {"D"} != set(others(right).values())
+    assert set(others(fooled).values()) == {effect} != set(others(right).values())
     report, rows = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
     assert others(rows) == others(right)
     words = report["judges"][0]
     assert words["judge"] == "words"
-    assert words["distrusted"] == {"control-low": 6}  # its prompts, and then the passage alone
-    assert words["failed"] == {"control-low": 3}
+    assert words["distrusted"] == {reason: 6}  # its prompts, and then the passage alone
+    assert words["failed"] == {reason: 3}
     # The pair is named also where the other judge has graded it.
     assert {row["corpus-id"] for row in rows if row.get("suspicious")} == {CULPRIT}
     marked = [row for row in rows if row.get("suspicious")]
@@ -153,12 +157,3 @@ def test_control_passages_stand_at_every_place_and_others_keep_their_order():
 )
 def test_answers_that_misgrade_a_control_passage_are_rejected(grades, reason):
     assert misgraded(grades, {1: OFF_TOPIC, 2: ECHO}) == reason
-
-
-def test_no_control_passage_is_about_a_check():
-    from rule_judges import grade
-
-    for query in CONTROL_TEXTS:
-        for text in CONTROLS:
-            assert grade("rule-generous", query, text) in "CD"
-    assert all(echo.count("{query}") == 1 for echo in ECHOES)

@@ -54,23 +54,3 @@ def ask(tmp_path):
             return ask_all([Job(llm, asked, version, read)], opened, name="test")[0]
 
     return run
-
-
-@pytest.fixture(name="prompts")
-def _prompts():
-    return prompts
-
-
-@pytest.fixture(name="write")
-def _write():
-    return write
-
-
-@pytest.fixture(name="read")
-def _read():
-    return read
-
-
-@pytest.fixture(name="expected")
-def _expected():
-    return expected

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.conftest import write_jsonl, write_judged
 from tests.medteb_mteb.curation.diseases import DISEASES
 
 from medteb_mteb.curation.edition.append import AppendSettings, append
-from medteb_mteb.curation.step import perform
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +20,7 @@ ANSWERS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按�
 
 
 def write_rows(path: Path, texts: dict[str, str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = ({"_id": key, "text": text} for key, text in texts.items())
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, [{"_id": key, "text": text} for key, text in texts.items()])
 
 
 def texts_of(diseases, ends, letter):
@@ -43,9 +38,7 @@ def add_slice(root: Path, month: str, diseases=DISEASES) -> None:
     queries = texts_of(diseases, ASKED, "q")
     write_rows(data / "queries.jsonl", {f"{month}-{key}": text for key, text in queries.items()})
     write_rows(data / "corpus.jsonl", texts_of(DISEASES, ANSWERS, "d"))
-    lines = [f"{month}-{key}\td{key[1:]}\t1" for key in queries]
-    (data / "qrels").mkdir()
-    (data / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    write_judged(data, [(f"{month}-{key}", f"d{key[1:]}", 1) for key in queries])
     append(AppendSettings(live=root / "live", data=data, slice=month, licence="mit"))
 
 
@@ -64,14 +57,3 @@ def serving(handler):
     yield f"http://127.0.0.1:{httpd.server_port}"
     httpd.shutdown()
     httpd.server_close()
-
-
-@pytest.fixture
-def run_in(tmp_path):
-    """Runs a step: `run_in(STEP, "out", option=...) -> counts`."""
-
-    def run(step, out, **options):
-        record, _ = perform(step, step.settings(out=tmp_path / out, **options))
-        return record["counts"]
-
-    return run

@@ -35,20 +35,17 @@ def spoiled(tmp_path_factory):
 
 
 @pytest.fixture
-def compare(tmp_path, run_in):
+def compare(tmp_path, run_step):
     """Compares two models on a newest slice, and an earlier one as guard: counts, and gate.json."""
     add_slice(tmp_path, "2026-11", DISEASES[:6])
     add_slice(tmp_path, "2026-12", DISEASES[6:])
     (tmp_path / "slice.json").write_text("{}")
 
     def call(candidate, served, **options):
-        places = {
-            "live": tmp_path / "live",
-            "slice": tmp_path / "slice.json",
-            "results": tmp_path / "results",
-        }
+        places = {name: tmp_path / name for name in ("live", "results")}
+        places["slice"] = tmp_path / "slice.json"
         models = {"candidate": str(candidate), "served": str(served)}
-        counts = run_in(GATE, "gate", month="2026-12", **models, **places, **options)
+        counts = run_step(GATE, "gate", month="2026-12", **models, **places, **options)
         return counts, json.loads((tmp_path / "gate" / "gate.json").read_text(encoding="utf-8"))
 
     return call
@@ -57,10 +54,8 @@ def compare(tmp_path, run_in):
 @pytest.mark.thorough
 def test_a_model_made_worse_is_refused_and_a_better_one_passes(compare, spoiled, tmp_path):
     counts, report = compare(spoiled, MINI)
-    assert (report["passed"], [one["verdict"] for one in report["findings"]]) == (
-        False,
-        ["fail", "fail", "ok"],
-    )
+    verdicts = [one["verdict"] for one in report["findings"]]
+    assert (report["passed"], verdicts) == (False, ["fail", "fail", "ok"])
     assert str(tmp_path / "gate" / "gate.md") in counts["stopped"]
     scores = {row["model"]: row["scores"] for row in report["rows"]}
     tasks = ["live-2026-12", "live-2026-11"]

@@ -67,15 +67,8 @@ def loop(tmp_path, proxy):
             return start
 
         def start(month):
-            command = [
-                sys.executable,
-                "-m",
-                "medteb_mteb.cli",
-                "build",
-                "loop.yaml",
-                "--set",
-                f"month={month}",
-            ]
+            build = ["-m", "medteb_mteb.cli", "build", "loop.yaml", "--set", f"month={month}"]
+            command = [sys.executable, *build]
             return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
 
         yield begin

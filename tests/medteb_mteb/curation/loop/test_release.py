@@ -16,13 +16,13 @@ MINI = Path(mar_st.__file__).parent / "models" / "mar-mini"
 
 
 @pytest.fixture
-def publish(tmp_path, run_in):
+def publish(tmp_path, run_step):
     """Releases mar-mini with some documents; returns the number of encoded ones."""
 
     def call(name, documents):
         places = {"documents": write_rows(tmp_path / f"{name}.jsonl", documents)}
         places |= {"model": str(MINI), "served": str(MINI), "releases": tmp_path / "releases"}
-        return run_in(RELEASE, f"months/{name}/release", release=name, **places)["details"]["encoded"]
+        return run_step(RELEASE, f"months/{name}/release", release=name, **places)["details"]["encoded"]
 
     return call
 

@@ -12,17 +12,17 @@ from medteb_mteb.curation.texts.near_duplicates import DEDUP
 
 
 @pytest.fixture
-def begin(tmp_path, run_in):
+def begin(tmp_path, run_step):
     """Starts a month with some documents, and finishes its steps that later months read."""
 
     def call(month, documents):
         new = write_rows(tmp_path / "new" / f"{month}.jsonl", documents)
         places = {name: tmp_path / name for name in ("months", "live", "releases")}
-        counts = run_in(
+        counts = run_step(
             START, f"months/{month}/start", month=month, documents=new, first="mar-mini", **places
         )
         out = tmp_path / "months" / month
-        run_in(DEDUP, f"months/{month}/documents", source=out / "start" / "documents")
+        run_step(DEDUP, f"months/{month}/documents", source=out / "start" / "documents")
         return out / "start", counts["details"]
 
     return call
