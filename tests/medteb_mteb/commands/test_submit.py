@@ -116,9 +116,8 @@ def test_mteb_commits_what_was_written_and_nothing_private(
 
     def git(*arguments):
         cloned = out / "remote"
-        return subprocess.run(
-            ["git", *arguments], cwd=cloned, check=True, capture_output=True, text=True
-        ).stdout
+        done = subprocess.run(["git", *arguments], cwd=cloned, check=True, capture_output=True, text=True)
+        return done.stdout
 
     committed = git("show", "--name-only", "--format=", "HEAD").split()
     assert set(committed) == {name for name in written if name.startswith("results/")}
@@ -179,35 +178,22 @@ def test_metadata_that_differ_from_mtebs_are_sent_back(go, tmp_path):
     assert (code, verdicts[points.MTEB_MODEL], files) == (1, "fail", set())
 
 
-def without_a_subset(file):
-    content = json.loads(file.read_text())
-    content["scores"]["test"].pop()
-    file.write_text(json.dumps(content))
+def edited(change):
+    """A change of a saved result and its rows of scores."""
 
-
-def with_score(value):
-    def change(file):
+    def apply(file):
         content = json.loads(file.read_text())
-        content["scores"]["test"][0]["main_score"] = value
+        change(content, content["scores"]["test"])
         file.write_text(json.dumps(content))
 
-    return change
+    return apply
 
 
-def with_text(file):
-    content = json.loads(file.read_text())
-    content["scores"]["test"][0]["first query"] = "感冒发烧吃什么药"
-    file.write_text(json.dumps(content))
+without_a_subset = edited(lambda content, rows: rows.pop())
 
 
 def with_version(value):
-    def change(file):
-        content = json.loads(file.read_text())
-        for one in (content, *content["scores"]["test"]):
-            one["mteb_version"] = value
-        file.write_text(json.dumps(content))
-
-    return change
+    return edited(lambda content, rows: [one.update(mteb_version=value) for one in (content, *rows)])
 
 
 @pytest.mark.parametrize(
@@ -217,9 +203,9 @@ def with_version(value):
         (lambda file: edit(file, task_name="STS17"), points.FILES, "fail"),
         (lambda file: (file.parent / points.SETTINGS).unlink(), points.FILES, "fail"),
         (lambda file: (file.parent / points.META).unlink(), points.FILES, "fail"),
-        (with_text, points.FILES, "fail"),
+        (edited(lambda _, rows: rows[0].update({"first query": "感冒发烧吃什么药"})), points.FILES, "fail"),
         (without_a_subset, points.COMPLETE, "fail"),
-        (with_score(float("nan")), points.COMPLETE, "fail"),
+        (edited(lambda _, rows: rows[0].update(main_score=float("nan"))), points.COMPLETE, "fail"),
         (lambda file: edit(file, dataset_revision=COMMIT), points.DATA, "fail"),
         (with_version("2.13.0"), points.FILES, "fail"),
         (with_version("2.14.0"), points.VERSIONS, "warning"),
@@ -238,9 +224,8 @@ def test_only_what_passes_of_a_model_is_written(go, tmp_path):
     code, _, files = go()
     assert code == 1
     folder = file.parent.relative_to(tmp_path / "results").as_posix()
-    assert {name for name in files if name.startswith(folder)} == {
-        f"{folder}/{name}" for name in (f"{TASK}.json", points.META, points.SETTINGS)
-    }
+    names = {f"{folder}/{name}" for name in (f"{TASK}.json", points.META, points.SETTINGS)}
+    assert {name for name in files if name.startswith(folder)} == names
     assert SEVERAL not in (tmp_path / "out" / folder / points.SETTINGS).read_text()
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
+from tests.conftest import write_jsonl, write_judged
 from tests.medteb_mteb.compare.results import write_result
 
 from mar_st.data.trec import write_run
@@ -19,20 +18,13 @@ RNG = np.random.default_rng(0)
 
 def write_task(folder, queries, negatives=()):
     """Write a retrieval task whose query `qN` has the relevant document `dN`."""
-    folder.mkdir()
     numbers = range(len(queries))
-    rows = {
-        "corpus": [{"_id": f"d{number}", "text": f"document {number}"} for number in range(2 * len(queries))],
-        "queries": [{"_id": f"q{number}", **query} for number, query in enumerate(queries)],
-    }
-    for name, lines in rows.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "qrels").mkdir()
-    lines = ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in numbers)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    documents = [{"_id": f"d{number}", "text": f"document {number}"} for number in range(2 * len(queries))]
+    write_jsonl(folder / "corpus.jsonl", documents)
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{number}", **queries[number]} for number in numbers])
+    write_judged(folder, [(f"q{number}", f"d{number}", 1) for number in numbers])
     if negatives:
-        lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t0" for query, document in negatives)]
-        (folder / "labels.tsv").write_text("\n".join(lines) + "\n")
+        write_judged(folder, [(*pair, 0) for pair in negatives], "labels.tsv")
     return folder
 
 
@@ -49,12 +41,8 @@ def analysed(tmp_path, tasks, systems=("a", "b"), **options):
 
 def test_slices_are_means_over_their_queries(tmp_path):
     queries = [
-        {
-            "text": "x" * (8 if number < 6 else 30),
-            "department": "ab"[number % 2],
-            "date": f"2026-0{1 + number // 10}-03",
-        }
-        for number in range(20)
+        {"text": "x" * (8 if n < 6 else 30), "department": "ab"[n % 2], "date": f"2026-0{1 + n // 10}-03"}
+        for n in range(20)
     ]
     analysis = analysed(tmp_path, [write_task(tmp_path / "task", queries)])
     found = {(one.by, one.value): one for one in analysis.slices}
@@ -63,9 +51,8 @@ def test_slices_are_means_over_their_queries(tmp_path):
         ("date", "2026-01"): 10, ("date", "2026-02"): 10,
     }  # fmt: skip
     entry = analysis.entry("a", "task")
-    expected = [
-        value for name, value in zip(entry.ids, entry.sample.values, strict=True) if int(name[1:]) < 6
-    ]
+    by_query = dict(zip(entry.ids, entry.sample.values, strict=True))
+    expected = [by_query[f"q{n}"] for n in range(6)]
     score, low, high = found["length", "1-10"].scores["a"]
     assert score == pytest.approx(np.mean(expected))
     assert low < score < high
@@ -105,9 +92,8 @@ def test_bounds_say_what_unjudged_documents_could_change(tmp_path):
     second = 1 / np.log2(3)
     assert bounds.judged == pytest.approx(0.75)
     assert bounds.low == pytest.approx(second)
-    assert bounds.high == pytest.approx(
-        (second + 1) / 2
-    )  # q1: both relevant; q0's first is judged irrelevant
+    # q1: both relevant; q0's first is judged irrelevant
+    assert bounds.high == pytest.approx((second + 1) / 2)
 
 
 def test_an_unknown_baseline_is_refused(tmp_path):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
-from tests.conftest import write_jsonl
+from tests.conftest import read_jsonl, write_jsonl, write_judged
 from tests.medteb_mteb.compare.results import write_result
 
 from mar_st.errors import MarError
@@ -21,13 +20,9 @@ def pair(make_folder):
     """Two equal folders of retrieval, with judged negatives and disputed pairs."""
     folders = [make_folder("Retrieval", name) for name in ("first", "second")]
     for folder in folders:
-        (folder / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t0\nq1\td3\t0\n")
+        write_judged(folder, [("q1", "d2", 0), ("q1", "d3", 0)], "labels.tsv")
         (folder / "disputed.tsv").write_text("query-id\tcorpus-id\nq3\td6\n")
     return folders
-
-
-def rows_of(file):
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def test_equal_data_have_no_difference_whatever_the_manifest_says(pair):
@@ -45,7 +40,7 @@ def test_equal_data_have_no_difference_whatever_the_manifest_says(pair):
 
 def test_texts_and_labels_that_were_added_removed_and_changed(pair):
     first, second = pair
-    queries, corpus = rows_of(second / "queries.jsonl"), rows_of(second / "corpus.jsonl")
+    queries, corpus = read_jsonl(second / "queries.jsonl"), read_jsonl(second / "corpus.jsonl")
     queries[0]["text"] += "？"
     queries[1]["_id"] = "q9"
     write_jsonl(second / "queries.jsonl", queries)
@@ -84,12 +79,12 @@ def test_other_types_of_tasks(make_folder, kind):
     first, second = make_folder(kind, "first"), make_folder(kind, "second")
     assert not any(one.changed for one in compare_editions(first, second).changes.values())
     if kind == "Reranking":
-        rows = rows_of(second / "top_ranked.jsonl")
+        rows = read_jsonl(second / "top_ranked.jsonl")
         rows[0]["corpus-ids"].reverse()
         write_jsonl(second / "top_ranked.jsonl", rows)
         assert compare_editions(first, second).changes["candidates"].changed == [rows[0]["query-id"]]
         return
-    rows = rows_of(second / "test.jsonl")
+    rows = read_jsonl(second / "test.jsonl")
     key = next(name for name in ("score", "label", "labels") if name in rows[0])
     before, rows[0][key] = rows[0][key], rows[1][key]
     dropped = rows.pop()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib import import_module
 
 import mteb
 import numpy as np
@@ -28,17 +27,12 @@ def router_folder(encoder_folder, tmp_path_factory):
     return folder
 
 
-def test_a_folder_is_named_after_itself_and_its_revision_follows_its_files(encoder_folder, tmp_path):
+def test_a_folder_is_named_after_itself_wherever_it_lies(encoder_folder, tmp_path):
     moved = tmp_path / "tiny-encoder"
     shutil.copytree(encoder_folder, moved)
     meta = folder_meta(encoder_folder)
     assert meta.name == "local/tiny-encoder"
     assert folder_meta(moved).revision == meta.revision
-    weights = moved / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    assert folder_meta(moved).revision != meta.revision
 
 
 def test_names_that_cannot_be_paths_are_one_error_or_ordinary_names():
@@ -91,18 +85,6 @@ def test_other_kinds_of_folders_are_refused(encoder_folder, tmp_path):
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "CrossEncoder"}))
     with pytest.raises(MarError, match="is a CrossEncoder"):
         folder_meta(other)
-
-
-@pytest.fixture
-def no_hub(monkeypatch):
-    """Any question to the Hub fails the test."""
-    module = import_module("mteb.models.model_meta")
-
-    def ask(*args, **kwargs):
-        raise AssertionError(f"asked the Hub for {args or kwargs}")
-
-    for name in ("_repo_exists", "_get_json_from_hub", "_get_repo_commits", "model_info"):
-        monkeypatch.setattr(module, name, ask)
 
 
 @pytest.mark.parametrize("kind", ["encoder_folder", "router_folder"])

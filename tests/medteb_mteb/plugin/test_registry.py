@@ -75,28 +75,6 @@ def test_a_misspelt_name_gets_a_suggestion():
         mteb.get_model_meta("mar-mimi")
 
 
-@pytest.fixture
-def no_hub(monkeypatch):
-    """Any question to the Hub fails the test."""
-    asked = []
-
-    def ask(*args, **kwargs):
-        asked.append(args or kwargs)
-        raise AssertionError(f"asked the Hub for {args or kwargs}")
-
-    model_meta = import_module("mteb.models.model_meta")
-    for name in (
-        "_repo_exists",
-        "_get_json_from_hub",
-        "_get_repo_commits",
-        "get_safetensors_metadata",
-        "model_info",
-    ):
-        monkeypatch.setattr(model_meta, name, ask)
-    yield
-    assert not asked
-
-
 def test_the_hub_is_never_asked_for_names_of_this_project(no_hub):
     meta = mteb.get_model_meta("medteb/mar-mini")
     assert ModelMeta.from_hub("medteb/mar-mini").name == "medteb/mar-mini"

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from mteb.abstasks import AbsTaskPairClassification
+from tests.conftest import write_judged
 
 from medteb_mteb.folders.layout import inspect_folder
 
@@ -113,43 +114,26 @@ def test_a_failing_task_or_model_loses_nothing_else(go, make_folder, encoder_fol
     assert set(result_files(tmp_path / "out")) == {"tiny-sts"}
 
 
-def test_every_two_models_are_compared_in_text_and_in_markdown(medteb, make_folder, encoder_folder, tmp_path):
+def test_every_two_models_are_compared_and_unjudged_documents_are_shown(
+    medteb, make_folder, encoder_folder, tmp_path
+):
     models = ["bm25-char-bigram", "bm25-jieba", encoder_folder]
-    args = ["run", "--data", make_folder("Retrieval"), "--output-folder", tmp_path / "out"]
+    folder = make_folder("Retrieval")
+    write_judged(folder, [("q1", "d2", 0)], "labels.tsv")
+    args = ["run", "--data", folder, "--output-folder", tmp_path / "out"]
     args += [word for model in models for word in ("-m", model)]
     code, out, err = medteb(*args, "-q")
     assert (code, err) == (0, "")
     compared = [line for line in out.splitlines() if "p = " in line]
     assert len(compared) == 3
+    assert any("tiny-retrieval: medteb/bm25-char-bigram - local/tiny-encoder = " in line for line in compared)
+    assert "  judged@10  condensed nDCG@10   bpref" in out
     assert "|" not in out
     code, out, err = medteb(*args, "--markdown")
     assert (code, "saved before" in err) == (0, True)
     assert [line for line in out.splitlines() if "p = " in line] == [f"- {line}" for line in compared]
     assert out.startswith("| model | tiny-retrieval (nDCG@10) ")
-
-
-def test_models_are_compared_pairwise_and_unjudged_documents_are_shown(
-    medteb, make_folder, encoder_folder, tmp_path
-):
-    folder = make_folder("Retrieval")
-    (folder / "labels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t0\n")
-    args = (
-        "run",
-        "--data",
-        folder,
-        "-m",
-        "bm25-char-bigram",
-        "-m",
-        encoder_folder,
-        "--output-folder",
-        tmp_path,
-    )
-    code, out, err = medteb(*args)
-    assert code == 0, err
-    assert "tiny-retrieval: medteb/bm25-char-bigram - local/tiny-encoder = " in out
-    assert "  judged@10  condensed nDCG@10   bpref" in out
-    report = json.loads(medteb(*args, "--json")[1])
-    holes = report["rows"][1]["scores"][folder.name]["holes"]
+    holes = json.loads(medteb(*args, "--json")[1])["rows"][2]["scores"][folder.name]["holes"]
     assert holes["judged_at_10"] == pytest.approx(5 / 18, abs=1e-5)  # of 6 documents for each of 3 queries
 
 

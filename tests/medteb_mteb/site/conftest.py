@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from tests.conftest import write_jsonl
+from tests.conftest import write_jsonl, write_judged
 from tests.mar_st.serve.browser import chromium, open_page
+from tests.medteb_mteb.compare.results import write_result
 
 from mar_st.data.trec import write_run
 from medteb_mteb.compare.read import read_results
@@ -32,9 +31,8 @@ def write_data(folder, licence):
         {"_id": query, "text": f"{name}的问题{'啊' * place}{query}", "ward": f"{name}病区{place % 2}"}
         for place, (query, _, _) in enumerate(rows)
     ])  # fmt: skip
-    (folder / "qrels").mkdir()
-    lines = [f"{query}\t{right}\t1\n{query}\t{wrong}\t0\n" for query, right, wrong in rows]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    judged = [((query, right, 1), (query, wrong, 0)) for query, right, wrong in rows]
+    write_judged(folder, [pair for both in judged for pair in both])
     (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n")
 
 
@@ -42,17 +40,9 @@ def write_results(root, folders):
     """Random rankings, worse from system to system, in the layout of `medteb run --trec`."""
     rng = np.random.default_rng(0)
     for number, name in enumerate(SYSTEMS):
-        place = root / "results" / f"system{number}" / "rev"
-        place.mkdir(parents=True)
-        meta = {
-            "name": name,
-            "revision": f"rev{number}",
-            "n_parameters": 10 ** (number + 6),
-            "embed_dim": 64 * (number + 1),
-            "license": "mit" if number else "apache-2.0",
-            "training_datasets": ["my-open"] if number == 1 else [],
-        }
-        (place / "model_meta.json").write_text(json.dumps(meta))
+        facts = {"n_parameters": 10 ** (number + 6), "embed_dim": 64 * (number + 1)}
+        facts["license"] = "mit" if number else "apache-2.0"
+        facts["training_datasets"] = ["my-open"] if number == 1 else []
         for folder in folders:
             content = read_folder(folder)
             data = content.retrieval
@@ -62,26 +52,9 @@ def write_results(root, folders):
                 scores[int(row["id"][1:])] += 1 - 0.35 * number
                 run[row["id"]] = {f"d{document}": float(score) for document, score in enumerate(scores)}
             values = {query: one.ndcg for query, one in score_queries(data.qrels, data.judged, run).items()}
-            score = round(float(np.mean(list(values.values()))), 5)
-            task, revision = folder.name, content.revision
-            scores = {"test": [{"main_score": score, "hf_subset": "default", "languages": ["cmn-Hans"]}]}
-            result = {
-                "dataset_revision": revision,
-                "task_name": task,
-                "mteb_version": "2.26",
-                "scores": scores,
-            }
-            (place / f"{task}.json").write_text(json.dumps({**result, "evaluation_time": 1.0}))
-            items = {
-                "metric": "ndcg_at_10",
-                "dataset_revision": revision,
-                "ids": sorted(values),
-                "kind": "mean",
-            }
-            beside = root / "items" / place.relative_to(root / "results") / f"{task}.json"
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps({**items, "values": [values[one] for one in sorted(values)]}))
-            ranking = root / "trec" / place.relative_to(root / "results") / f"{task}.trec"
+            of = {"data": content.revision, "revision": f"rev{number}", "ids": list(values)}
+            write_result(root, name, folder.name, list(values.values()), **of, **facts)
+            ranking = root / "trec" / name.replace("/", "__") / f"rev{number}" / f"{folder.name}.trec"
             ranking.parent.mkdir(parents=True, exist_ok=True)
             write_run(ranking, run)
 
