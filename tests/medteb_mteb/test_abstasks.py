@@ -9,6 +9,7 @@ from pathlib import Path
 import mteb
 import numpy as np
 import pytest
+from tests.conftest import write_judged
 
 from medteb_mteb.abstasks import DataUnavailableError, copy_of, finite
 from medteb_mteb.editions import STATISTICS, find_edition, verify
@@ -89,17 +90,11 @@ def evaluate(model, folder, predictions):
     return scores, saved["default"]["test"]
 
 
-def pairs(folder, name, rows):
-    (folder / name).write_text(
-        "\n".join(["query-id\tcorpus-id\tscore", *("\t".join(row) for row in rows)]) + "\n"
-    )
-
-
 def test_results_carry_the_measures_where_negatives_are_known(encoder, make_folder, tmp_path):
     folder = make_folder("Retrieval")
     scores, _ = evaluate(encoder, folder, tmp_path / "a")
     assert "judged_at_10" not in scores
-    pairs(folder, "labels.tsv", [("q1", "d2", "0"), ("q2", "d1", "0"), ("q3", "d5", "0")])
+    write_judged(folder, [("q1", "d2", 0), ("q2", "d1", 0), ("q3", "d5", 0)], "labels.tsv")
     scores, run = evaluate(encoder, folder, tmp_path / "b")
     data = read_folder(folder).retrieval
     mean = means(score_queries(data.qrels, data.judged, run).values())
@@ -117,7 +112,7 @@ def test_a_disputed_document_does_not_count_as_wrong(encoder, make_folder, tmp_p
     qrels = read_folder(folder).retrieval.qrels
     # Whatever is ranked first and is not relevant: judges do not agree on it.
     wrong = {q: next(d for d in scores if d not in qrels[q]) for q, scores in run.items() if len(scores) > 1}
-    pairs(folder, "disputed.tsv", [(query, document, "") for query, document in wrong.items()])
+    write_judged(folder, [(query, document, "") for query, document in wrong.items()], "disputed.tsv")
     after, cut = evaluate(model, folder, tmp_path / "b")
     assert cut == {q: {d: s for d, s in scores.items() if d != wrong.get(q)} for q, scores in run.items()}
     assert after["ndcg_at_10"] >= before["ndcg_at_10"]

@@ -154,11 +154,6 @@ def with_modules(tmp_path):
     return with_modules
 
 
-def test_waits_for_the_module_that_imported_mteb(run, with_modules):
-    code = with_modules(first=PULLS_IN)
-    assert run(f"{code}import medteb_mteb.first; print(registered)") == "[True]"
-
-
 def test_waits_for_the_outermost_module(run, with_modules):
     outer = "import medteb_mteb.inner\nassert not REGISTERED\n"
     code = with_modules(inner=PULLS_IN, outer=outer)

@@ -12,6 +12,7 @@ import mteb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import read_jsonl, write_jsonl, write_judged
 
 from mar_st.errors import MarError
 from medteb_mteb.editions import read_provenance, write_manifest
@@ -32,14 +33,6 @@ MAIN_SCORES = {
 def append(path, text):
     with path.open("ab") as stream:
         stream.write(text if isinstance(text, bytes) else text.encode())
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def problems_of(folder):
@@ -113,10 +106,8 @@ def test_all_problems_are_listed_at_once_and_one_mistake_does_not_hide_others(ma
 
 def test_a_query_needs_a_positive_and_a_list(make_folder):
     folder = make_folder("Reranking")
-    (folder / "qrels" / "test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t0\nq3\td4\t1\n"
-    )
-    write_rows(folder / "top_ranked.jsonl", rows_of(folder / "top_ranked.jsonl")[:1])
+    write_judged(folder, [("q1", "d1", 1), ("q2", "d2", 0), ("q3", "d4", 1)])
+    write_jsonl(folder / "top_ranked.jsonl", read_jsonl(folder / "top_ranked.jsonl")[:1])
     text = str(problems_of(folder))
     assert "'q2' has no positive document" in text
     assert "'q3' has no top_ranked list" in text
@@ -132,7 +123,7 @@ def test_qrels_are_read_in_other_forms(make_folder, form):
         (folder / "qrels" / "test.trec").write_text("".join(f"{q} 0 {d} {s}\n" for q, d, s in pairs))
     else:
         names = ("q_id", "p_id", "score") if form == "c-mteb" else ("query-id", "corpus-id", "score")
-        write_rows(folder / "qrels" / "test.jsonl", [dict(zip(names, one, strict=True)) for one in pairs])
+        write_jsonl(folder / "qrels" / "test.jsonl", [dict(zip(names, one, strict=True)) for one in pairs])
     assert read_folder(folder).retrieval.qrels == expected
 
 
@@ -148,12 +139,9 @@ def test_qrels_are_read_in_other_forms(make_folder, form):
 def test_tables_of_a_clinic_are_read(make_folder, suffix, separator, encoding):
     folder = make_folder("Retrieval")
     expected = read_folder(folder).retrieval
-    tables = {name: rows_of(folder / f"{name}.jsonl") for name in ("corpus", "queries")}
-    tables["qrels"] = [
-        {"query-id": q, "corpus-id": d, "score": s}
-        for q, row in expected.qrels.items()
-        for d, s in row.items()
-    ]
+    tables = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("corpus", "queries")}
+    judged = [(q, d, s) for q, row in expected.qrels.items() for d, s in row.items()]
+    tables["qrels"] = [dict(zip(("query-id", "corpus-id", "score"), one, strict=True)) for one in judged]
     shutil.rmtree(folder / "qrels")
     for name, rows in tables.items():
         lines = [separator.join(map(str, row)) for row in (rows[0], *(one.values() for one in rows))]
@@ -174,10 +162,8 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(make_folder, name):
 
 def test_a_card_of_nested_merge_keys_is_refused_at_once(make_folder):
     folder = make_folder("Retrieval")
-    lines = [
-        "a0: &a0 {x: 1}",
-        *(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9)),
-    ]
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9)]
     (folder / "README.md").write_text("---\n" + "\n".join(lines) + "\n---\n")
     with pytest.raises(FolderError, match=r"README.md"):
         read_folder(folder)
@@ -186,7 +172,7 @@ def test_a_card_of_nested_merge_keys_is_refused_at_once(make_folder):
 def test_parquet_shards_and_files_declared_by_the_card_are_read(make_folder):
     folder = make_folder("Retrieval")
     expected = read_folder(folder).retrieval
-    rows = rows_of(folder / "corpus.jsonl")
+    rows = read_jsonl(folder / "corpus.jsonl")
     (folder / "corpus.jsonl").unlink()
     (folder / "corpus").mkdir()
     for number, part in enumerate((rows[:3], rows[3:])):
@@ -307,7 +293,7 @@ def test_data_that_changes_between_making_and_loading_is_refused(make_folder):
 
 def test_a_query_that_is_a_document_finds_itself_unless_the_card_says_otherwise(make_folder, caplog):
     folder = make_folder("Retrieval")
-    text = rows_of(folder / "queries.jsonl")[0]["text"]
+    text = read_jsonl(folder / "queries.jsonl")[0]["text"]
     append(folder / "corpus.jsonl", json.dumps({"_id": "q1", "text": text}) + "\n")
 
     def run():

@@ -13,8 +13,6 @@ from medteb_mteb.tasks.nano import BM25, DENSE, HYBRID
 if TYPE_CHECKING:
     from pathlib import Path
 
-LISTS = (BM25, DENSE, HYBRID)
-TABLES = ("corpus", "queries", "qrels")
 DISEASES = ["感冒", "高血压", "糖尿病", "胃炎", "骨折", "鼻炎"]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.medteb_mteb.tasks.snapshots import rows_of, write_csv
 
+from medteb_mteb.tasks import BENCHMARKS
 from medteb_mteb.tasks.english import COLUMNS, english_tasks
 
 CLS = "classification_wiki_pain_vs_fever_dataset"
@@ -74,7 +75,11 @@ def test_the_51_tasks_give_the_averages_of_the_paper():
     from medteb_mteb.tasks.tables import table
 
     kinds = [task.type for task in english_tasks().values()]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"CLS": 15, "CLU": 12, "PAIR": 12, "RET": 12}
+    counts = {kind: kinds.count(kind) for kind in kinds}
+    assert counts == {"CLS": 15, "CLU": 12, "PAIR": 12, "RET": 12}
+    averages = BENCHMARKS["MEDTEB_ENG_V1"].averages
+    assert {kind: len(averages[kind][0]) for kind in counts} == counts
+    assert len(averages["by type"]) == 4
     odd = {"nomic-embed-text-v1", "medicalai/ClinicalBERT"}  # their printed averages do not follow
     for model, row in table("english")["types"].items():
         overall = (48 * row["by_type"] + 3 * row["CLS"]) / 51
