@@ -12,10 +12,7 @@ from mar_st.data.columns import column_texts, dataset_of, to_dataset
 from mar_st.data.sequences import Texts, Triple, Triples, distinct_texts, numbered
 from mar_st.errors import MarError
 
-TRIPLES = [
-    Triple("问零", ("答0", "答1"), ("错2", "错3")),
-    Triple("问一", ("答3",), ("错0",)),
-]
+TRIPLES = [Triple("问零", ("答0", "答1"), ("错2", "错3")), Triple("问一", ("答3",), ("错0",))]
 
 
 @pytest.mark.parametrize("negatives", [0, 1])

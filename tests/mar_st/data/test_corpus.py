@@ -17,6 +17,7 @@ import pytest
 from mar_st.data.corpus import Entry, FieldTypes, ShardReader, read_corpus, scan_corpus
 from mar_st.errors import MarError
 from mar_st.text.texts import join_document
+from tests.conftest import write_jsonl
 
 ROWS: list[dict[str, Any]] = [
     {"_id": "d1", "title": "头疼", "text": "吃药", "department": "神经内科", "year": 2024, "tags": ["a"]},
@@ -36,15 +37,9 @@ ENTRIES = [
 MINI = Path(__file__).parents[3] / "tasks" / "MedTEBRetrieval"
 
 
-def lines(rows: list[Any]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(lines(ROWS), encoding="utf-8")
-    return path
+    return write_jsonl(tmp_path / "corpus.jsonl", ROWS)
 
 
 def test_jsonl_gzip_and_folder_give_the_same_entries(file: Path) -> None:
@@ -98,7 +93,7 @@ def test_the_packaged_edition_is_read() -> None:
     ],
 )
 def test_a_bad_line_is_named(file: Path, line: str, message: str) -> None:
-    file.write_text(lines(ROWS) + "\n" + line + "\n", encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8") + "\n" + line + "\n", encoding="utf-8")
     with pytest.raises(MarError, match=f"corpus.jsonl:5: .*{message}"):
         list(read_corpus(file))
 
@@ -126,11 +121,8 @@ def test_a_field_of_numbers_may_have_a_few_other_values() -> None:
     fields = FieldTypes()
     for number in range(40):
         odd = {7: "unknown", 9: True}.get(number)
-        mixed = {
-            "year": odd or 2000 + number,
-            "weight": number / 2 or 0,
-            "code": number if number % 2 else "x",
-        }
+        code = number if number % 2 else "x"
+        mixed = {"year": odd or 2000 + number, "weight": number / 2 or 0, "code": code}
         fields.add(Entry(f"d{number}", "", "text", mixed))
     assert fields.types() == {"year": "number", "weight": "number", "code": "string"}
     text, boolean, number = sorted(fields.odd(), key=lambda line: "'unknown'" not in line)[:3]
@@ -164,18 +156,16 @@ def test_ids_that_pandas_made_floats_are_whole_numbers(tmp_path: Path) -> None:
 
 def test_a_scan_counts_digests_and_refuses_repeated_ids(tmp_path: Path) -> None:
     rows = [{"_id": f"d{number}", "text": f"t{number}"} for number in range(10)]
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(lines(rows))
+    path = write_jsonl(tmp_path / "corpus.jsonl", rows)
     scan = scan_corpus(path, 4, show_progress=False)
     assert (scan.count, scan.shards, [scan.size(number) for number in range(3)]) == (10, 3, [4, 4, 2])
 
     reader = ShardReader(scan)
     for number in (0, 2, 1):  # forwards, and back to the beginning
-        assert [entry.id for entry in reader.read(number)] == [f"d{row}" for row in range(10)][4 * number :][
-            :4
-        ]
+        ids = [entry.id for entry in reader.read(number)]
+        assert ids == [f"d{row}" for row in range(10)][4 * number : 4 * number + 4]
 
-    path.write_text(lines([*rows, rows[2]]))
+    write_jsonl(path, [*rows, rows[2]])
     with pytest.raises(MarError, match="the id 'd2' occurs twice"):
         scan_corpus(path, 4, show_progress=False)
     path.write_text("\n")
