@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from mar_st.graded.train import GradedPair, GraderSettings
+from tests.conftest import write_jsonl
 
 #: The label depends only on the document, not on the query.
 DOCUMENTS = {0: "感冒发热", 2: "咳嗽怎么办", 4: "高血压医生你好"}
-HOW = {
-    "max_length": 24, "epochs": 12, "batch_size": 16, "learning_rate": 2e-2,
-}  # fmt: skip
+HOW = {"max_length": 24, "epochs": 12, "batch_size": 16, "learning_rate": 2e-2}
 
 
 def pairs(queries=24):
@@ -23,7 +20,5 @@ def pairs(queries=24):
 
 def settings(rows, base, out, **changes):
     """Settings of a training on rows, which are written beside the result."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    data = out.parent / "graded.jsonl"
-    data.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    data = write_jsonl(out.parent / "graded.jsonl", [row._asdict() for row in rows])
     return GraderSettings(data=[data], base=str(base), out=out, **{**HOW, **changes})

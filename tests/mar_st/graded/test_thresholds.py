@@ -89,13 +89,7 @@ def test_labels_of_one_kind_have_no_thresholds():
 
 @pytest.mark.parametrize(
     ("labels", "bounds"),
-    [
-        ((0,), ()),
-        ((0, 1), (0.1, 0.2)),
-        ((1, 0), (0.5,)),
-        ((0, 1, 2), (0.5, 0.1)),
-        ((0, 1), (float("nan"),)),
-    ],
+    [((0,), ()), ((0, 1), (0.1, 0.2)), ((1, 0), (0.5,)), ((0, 1, 2), (0.5, 0.1)), ((0, 1), (float("nan"),))],
 )
 def test_impossible_thresholds_are_refused(labels, bounds):
     with pytest.raises(MarError, match="Thresholds are ascending"):

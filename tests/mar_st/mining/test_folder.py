@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from mar_st.data.training import read_source
@@ -11,17 +9,16 @@ from mar_st.errors import MarError
 from mar_st.mining.miner import mine_to
 from mar_st.mining.rules import MineSettings
 from mar_st.recipes.schema import Data
+from tests.conftest import read_jsonl, write_jsonl
 
 
 @pytest.fixture
 def data(tmp_path, triples):
-    path = tmp_path / "rows.jsonl"
     rows = [
         {"query": t.query, "positives": t.positives, "negatives": t.negatives, "source": t.source}
         for t in triples
     ]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return str(path)
+    return str(write_jsonl(tmp_path / "rows.jsonl", rows))
 
 
 def _mine(data, out, **options):
@@ -49,12 +46,10 @@ def test_the_same_call_keeps_a_finished_folder_and_others_are_refused(data, tmp_
 
 def test_negatives_come_from_the_given_corpus(data, tmp_path):
     corpus = ["头疼发热吃什么药", "感冒咳嗽怎么办好", "高血压医生好呢"]
-    path = tmp_path / "c" / "corpus.jsonl"
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in corpus), "utf-8")
+    path = write_jsonl(tmp_path / "c" / "corpus.jsonl", [{"text": text} for text in corpus])
     for number, given in enumerate((path.parent, path)):
         _mine(data, tmp_path / f"mined{number}", corpus=given)
-    rows = [json.loads(line) for line in (tmp_path / "mined0" / "triples.jsonl").open(encoding="utf-8")]
+    rows = read_jsonl(tmp_path / "mined0" / "triples.jsonl")
     source = read_source(Data(name="rows", path=data, prompt=""))
     known = {text for triple in source.triples for text in (*triple.positives, *triple.negatives)}
     mined = {text for row in rows for text in row["negatives"]}

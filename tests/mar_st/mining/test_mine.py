@@ -127,13 +127,9 @@ def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
 
 
 def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
-    rules = Rules(num_negatives=5, relative_margin=2.0, range_max=20)
-    mined = mine([table], triples, documents, rules=rules)
-    bare = mine(
-        [table],
-        triples,
-        documents,
-        rules=Rules(num_negatives=5, relative_margin=2.0, range_max=20, fill=False),
+    rules = {"num_negatives": 5, "relative_margin": 2.0, "range_max": 20}
+    mined, bare = (
+        mine([table], triples, documents, rules=Rules(**rules, fill=fill)) for fill in (True, False)
     )
     assert mined.counts["random negatives"] > 0
     assert bare.counts["random negatives"] == 0

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 import yaml
 
@@ -30,31 +28,15 @@ def test_names_with_dots_and_in_folders_are_found():
 #: Tables 19 and 20 of the paper, and the released scripts where it is silent (temperatures).
 PUBLISHED = {
     "retromae": {"learning_rate": 2e-4, "warmup_ratio": 0.0, "batch_size": 384, "epochs": 3.0},
-    "unsupervised": {
-        "learning_rate": 1e-4,
-        "warmup_ratio": 0.05,
-        "batch_size": 19200,
-        "epochs": 3.0,
-        "learnable_temperature": True,
-    },
+    "unsupervised": {"learning_rate": 1e-4, "warmup_ratio": 0.05, "batch_size": 19200, "epochs": 3.0,
+                     "learnable_temperature": True},
     "query-init": {"learning_rate": 1e-4, "warmup_ratio": 0.05, "batch_size": 640, "epochs": 1.0},
-    "document-init": {
-        "learning_rate": 1e-4,
-        "batch_size": 640,
-        "epochs": 1.0,
-        "lora_r": 32,
-        "lora_alpha": 64,
-    },
-    "align": {
-        "learning_rate": 1e-4,
-        "batch_size": 2560,
-        "epochs": 1.0,
-        "temperature": 0.1,
-        "contrastive_weight": 1.0,
-        "mse_weight": 1.0,
-    },
+    "document-init": {"learning_rate": 1e-4, "batch_size": 640, "epochs": 1.0, "lora_r": 32,
+                      "lora_alpha": 64},
+    "align": {"learning_rate": 1e-4, "batch_size": 2560, "epochs": 1.0, "temperature": 0.1,
+              "contrastive_weight": 1.0, "mse_weight": 1.0},
     "joint": {"learning_rate": 1e-4, "batch_size": 640, "epochs": 1.0, "temperature": 0.02, "lora_r": 32},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["mar-0.3b-4b", "mar-0.3b-8b"])
@@ -143,17 +125,6 @@ def test_recipes_of_published_methods_have_the_published_settings():
     assert stage("mar-mini", "align").teacher_prompt == "document"
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "recipe.yaml")
-    with pytest.raises(MarError, match="regular file"):
-        load_recipe(tmp_path / "recipe.yaml")
-
-
-def test_unknown_names_list_the_known():
-    with pytest.raises(MarError, match="Did you mean 'mar-mini'"):
-        load_recipe("mar-mimi")
-
-
 @pytest.mark.parametrize("text", ["name: [", "a: &a {b: 1}\nc: {<<: [*a, *a]}"])
 def test_yaml_that_is_broken_or_merges_is_refused(tmp_path, text):
     (tmp_path / "bad.yaml").write_text(text)
@@ -164,24 +135,14 @@ def test_yaml_that_is_broken_or_merges_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (
-            "mar-mini",
-            "{query-init: max_steps}",
-            "stages.query-init should be a mapping",
-        ),
-        ("mar-mini", "{query-init: 3}", "should be a mapping"),
-        (
-            "base",
-            "{align: {epochs: 2}}",
-            "stages of the recipe that is extended should be mappings",
-        ),
+        ("mar-mini", "{query-init: max_steps}", "stages.query-init should be a mapping"),
+        ("base.yaml", "{align: {epochs: 2}}", "stages of the recipe that is extended should be mappings"),
     ],
 )
 def test_changes_that_do_not_fit_the_extended_recipe_are_refused(tmp_path, base, changes, message):
     (tmp_path / "base.yaml").write_text("name: base\nstages: [3, {stage: align}]\n", encoding="utf-8")
-    named = base if base == "mar-mini" else "base.yaml"
     path = tmp_path / "recipe.yaml"
-    path.write_text(f"extends: {named}\nname: mine\nstages: {changes}\n", encoding="utf-8")
+    path.write_text(f"extends: {base}\nname: mine\nstages: {changes}\n", encoding="utf-8")
     with pytest.raises(MarError, match=message):
         load_recipe(path)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mar_st.recipes.load import load_recipe
-from mar_st.recipes.rules import (
-    reads_documents,
-    stage_seed,
-    tokenizer_entries,
-)
+from mar_st.recipes.rules import reads_documents, stage_seed, tokenizer_entries
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 
 FIELDS = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1}

@@ -47,10 +47,7 @@ TAUGHT = {"stage": "joint", "name": "joint", "batch_size": 8, "learning_rate": 1
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"kl_scope": "group", "negatives": 0},
-            "kl_scope: group compares .*, or kl_scope: batch",
-        ),
+        ({"kl_scope": "group", "negatives": 0}, "kl_scope: group compares .*, or kl_scope: batch"),
         ({"teacher": "cross-encoder:x", "negatives": 0}, "a cross-encoder compares"),
         ({"teacher": "cross-encoder:x", "kl_scope": "batch"}, "use kl_scope: group"),
         ({"teacher": "query"}, "the query encoder is the student"),

@@ -19,6 +19,7 @@ from mar_st.stages.retromae import source_head
 from mar_st.vocabulary.choose import choose, usage_of
 from mar_st.vocabulary.pieces import Pieces
 from mar_st.vocabulary.trim import file_texts, trim
+from tests.conftest import write_jsonl
 
 from .vocabulary_helpers import FAMILIES, OURS, STRANGE, THEIRS, encoder_folder, unigram
 
@@ -86,12 +87,8 @@ def test_positions_counted_from_the_padding_token_do_not_move(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "loader"),
-    [
-        ("bert", AutoModelForMaskedLM),
-        ("xlm-roberta", AutoModelForMaskedLM),
-        ("modernbert", AutoModelForMaskedLM),
-        ("qwen3", AutoModelForCausalLM),
-    ],
+    [(family, AutoModelForMaskedLM) for family in ("bert", "xlm-roberta", "modernbert")]
+    + [("qwen3", AutoModelForCausalLM)],
 )
 def test_heads_are_cut_with_the_embedding(family, loader, tmp_path):
     folder = encoder_folder(tmp_path / "full", family, loader=loader)
@@ -168,13 +165,11 @@ def test_what_cannot_be_trimmed_is_refused(tmp_path):
 
 
 def test_texts_are_read_from_every_kind_of_file(tmp_path):
-    rows = [{"query": "头疼", "positive": "休息", "negative": "下跌"}]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "多喝水"}))
+    write_jsonl(tmp_path / "pairs.jsonl", [{"query": "头疼", "positive": "休息", "negative": "下跌"}])
+    write_jsonl(tmp_path / "texts.jsonl", [{"text": "多喝水"}])
     (tmp_path / "plain.txt").write_text("一行\n\n两行\n")
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "corpus.jsonl").write_text(json.dumps({"_id": "1", "title": "题", "text": "文"}))
-    (tmp_path / "task" / "queries.jsonl").write_text(json.dumps({"_id": "2", "text": "问"}))
+    write_jsonl(tmp_path / "task" / "corpus.jsonl", [{"_id": "1", "title": "题", "text": "文"}])
+    write_jsonl(tmp_path / "task" / "queries.jsonl", [{"_id": "2", "text": "问"}])
     assert sorted(file_texts(str(tmp_path / "pairs.jsonl"))) == sorted(["头疼", "休息", "下跌"])
     assert list(file_texts(str(tmp_path / "texts.jsonl"))) == ["多喝水"]
     assert list(file_texts(str(tmp_path / "plain.txt"))) == ["一行", "两行"]

@@ -95,12 +95,7 @@ def word_piece():
     )
     backend.post_processor = processors.BertProcessing(("[SEP]", 4), ("[CLS]", 3))
     return _general(
-        backend,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token="[MASK]",
+        backend, **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
     )
 
 
@@ -118,9 +113,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def encoder_folder(
-    path, family="xlm-roberta", tokenizer=None, dtype=torch.float32, spare=7, loader=AutoModel
-):
+def encoder_folder(path, family="xlm-roberta", tokenizer=None, dtype=torch.float32, loader=AutoModel):
     """A checkpoint of random weights; its embedding has some rows more than the tokenizer has pieces."""
     tokenizer = tokenizer or TOKENIZERS[FAMILIES[family]]()
     ids = {
