@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import numpy as np
-
-from mar_st.teachers.store import text_keys
+from tests.mar_st.teachers.digits import Digits
 
 TEXTS = [f"文本{index}" for index in range(40)]
 
 DIM = 5
 
 
-def live(texts):
-    raw = np.stack([np.frombuffer(key.ljust(16, b"\0"), dtype=np.uint8) for key in text_keys(texts)])
-    return raw[:, :DIM].astype(np.float32) / 255
+live = Digits(dim=DIM).live
+
+
+@contextmanager
+def serving():
+    """The endpoint, while it answers."""
+    with Fake() as fake:
+        thread = threading.Thread(target=fake.serve_forever, daemon=True)
+        thread.start()
+        yield fake
+        fake.shutdown()
+        thread.join()
 
 
 class Fake(ThreadingHTTPServer):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from mar_st.errors import MarError
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.store import TeacherStore
-from tests.mar_st.teachers.endpoint import TEXTS, Fake, live
+from tests.mar_st.teachers.endpoint import TEXTS, live, serving
 
 pytest.importorskip("openai", reason="the openai client is not installed")
 
@@ -18,13 +17,8 @@ pytest.importorskip("openai", reason="the openai client is not installed")
 def server(monkeypatch):
     monkeypatch.setattr("mar_st.teachers.endpoint.BATCH_TEXTS", 8)
     monkeypatch.setattr("mar_st.teachers.endpoint.WORKERS", 1)
-    fake = Fake()
-    thread = threading.Thread(target=fake.serve_forever, daemon=True)
-    thread.start()
-    yield fake
-    fake.shutdown()
-    fake.server_close()
-    thread.join()
+    with serving() as fake:
+        yield fake
 
 
 def _teacher(server, root, **options):
@@ -87,9 +81,6 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, tmp_p
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"secret-key-123" not in path.read_bytes()
     assert "secret" not in json.dumps(teacher.identity("query"))
-    monkeypatch.delenv("MAR_ENDPOINT_KEY")
-    with pytest.raises(MarError, match="Set MAR_ENDPOINT_KEY"):
-        EndpointTeacher("m", "https://example.invalid/v1", tmp_path).vectors(["头疼"], "query")
 
 
 def test_the_key_and_names_for_openai_are_sent_to_no_other_address(server, tmp_path, monkeypatch):
@@ -99,10 +90,9 @@ def test_the_key_and_names_for_openai_are_sent_to_no_other_address(server, tmp_p
     _teacher(server, tmp_path).vectors(TEXTS, "document")
     assert set(server.keys) == {"Bearer none"}
     assert not any("secret-key-123" in value for headers in server.headers for value in headers.values())
-    with pytest.raises(MarError, match="Set MAR_ENDPOINT_KEY"):
-        EndpointTeacher("m", "https://example.invalid/v1", tmp_path).vectors(["头疼"], "query")
-    with pytest.raises(MarError, match="Set MAR_ENDPOINT_KEY"):
-        EndpointTeacher("m", "https://api.openai.com.example.invalid/v1", tmp_path).vectors(["头疼"], "query")
+    for host in ("example.invalid", "api.openai.com.example.invalid"):
+        with pytest.raises(MarError, match="Set MAR_ENDPOINT_KEY"):
+            EndpointTeacher("m", f"https://{host}/v1", tmp_path).vectors(["头疼"], "query")
 
 
 def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
@@ -114,17 +104,10 @@ def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
 
 @pytest.mark.parametrize("status", [302, 308])
 def test_texts_are_not_sent_to_the_target_of_a_redirect(server, tmp_path, status):
-    other = Fake()
-    thread = threading.Thread(target=other.serve_forever, daemon=True)
-    thread.start()
-    server.failures, server.location = {1: (status, "moved")}, f"{other.url}/embeddings"
-    try:
+    with serving() as other:
+        server.failures, server.location = {1: (status, "moved")}, f"{other.url}/embeddings"
         with pytest.raises(MarError, match=rf"redirect to {other.url}/embeddings"):
             _teacher(server, tmp_path).vectors(TEXTS, "document")
-    finally:
-        other.shutdown()
-        other.server_close()
-        thread.join()
     assert other.requests == 0
 
 
