@@ -63,8 +63,8 @@ def make_config(model_type: str, hidden_size: int = 32) -> Any:
     return AutoConfig.for_model(model_type, **settings)
 
 
-def save_cross_encoder(folder: Path, labels: int) -> Path:
-    config = make_config("bert")
+def save_cross_encoder(folder: Path, labels: int, width: int = 32) -> Path:
+    config = make_config("bert", width)
     config.num_labels = labels
     AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
     make_tokenizer("query").save_pretrained(folder)
@@ -80,16 +80,6 @@ def gpu() -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device; MEDTEB_GPU_REHEARSAL=cpu runs this on the CPU")
     return torch.device("cuda")
-
-
-@pytest.fixture
-def other_default_device(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let sentence-transformers load models to a device other than the CPU, as on a machine with a GPU.
-
-    Tensors on `meta` have no values: what is to be computed on the CPU, and forgets to say so, fails.
-    """
-    monkeypatch.setattr("sentence_transformers.base.model.get_device_name", lambda: "meta")
-    return "meta"
 
 
 @pytest.fixture

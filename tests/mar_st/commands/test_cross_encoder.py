@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 from mar_st.graded.grader import Grader
+from tests.conftest import write_jsonl
 from tests.mar_st.conftest import save_cross_encoder
 
 
@@ -13,16 +14,8 @@ def test_the_command_trains_a_grader(run_mar, tmp_path):
         for number in range(12)
         for label, text in enumerate(["感冒", "咳嗽", "高血压"])
     ]
-    data = tmp_path / "graded.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    options = [
-        "--base",
-        tmp_path / "base",
-        "--out",
-        tmp_path / "judge",
-        "--max-length",
-        16,
-    ]
+    data = write_jsonl(tmp_path / "graded.jsonl", rows)
+    options = ["--base", tmp_path / "base", "--out", tmp_path / "judge", "--max-length", 16]
     code, out, err = run_mar("cross-encoder", data, *options, "--json")
     assert code == 0, err
     report = json.loads(out[out.index("{\n") :])

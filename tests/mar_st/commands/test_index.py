@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 from mar_st.cli import app
 from mar_st.errors import MarError
 from mar_st.index.base import Index
+from tests.conftest import write_jsonl, write_judged
 from tests.mar_st.index.conftest import make_library
 
 
 @pytest.fixture
 def library(tmp_path):
-    return make_library(tmp_path / "library", count=300)
+    return make_library(tmp_path / "library", range(300))
 
 
 def run(*words: Any) -> Any:
@@ -40,9 +41,9 @@ def test_building_prints_what_was_built(library, tmp_path):
 def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path):
     out = tmp_path / "index"
     run("build", library.folder, out, "--corpus", library.corpus, "--no-bm25")
-    more = make_library(tmp_path / "more", count=20, start=300, seed=3)
+    more = make_library(tmp_path / "more", range(300, 320), seed=3)
     assert "count: 320" in run("update", out, "--add", more.folder, "--corpus", more.corpus).stdout
-    newer = make_library(tmp_path / "newer", count=10, start=300, seed=4)
+    newer = make_library(tmp_path / "newer", range(300, 310), seed=4)
     run("update", out, "--add", newer.folder, "--corpus", newer.corpus)
     assert Index.open(out).search(newer.vectors[:1], 1)[0] == [["d300"]]
     run("update", out, "--delete", "d0", "--delete", "d1", "--delete", "d2")
@@ -52,18 +53,14 @@ def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path):
 
 
 def test_an_encoder_is_tuned_with_its_queries(tmp_path):
-    texts = [f"头疼第{number}条怎么办" for number in range(60)]
-    (tmp_path / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
-    )
+    rows = [{"_id": f"d{number}", "text": f"头疼第{number}条怎么办"} for number in range(60)]
+    write_jsonl(tmp_path / "corpus.jsonl", rows)
     CliRunner().invoke(app, ["encode", "mar-mini", str(tmp_path / "corpus.jsonl"), str(tmp_path / "v")])
     run("build", tmp_path / "v", tmp_path / "index", "--kind", "hnsw")
-    (tmp_path / "qrels.csv").write_text(
-        "query-id,corpus-id,score\n" + "".join(f"d{n},d{n},1\n" for n in range(60)), encoding="utf-8"
-    )
+    write_judged(tmp_path, [(f"d{number}", f"d{number}", 1) for number in range(60)], "qrels.tsv")
     words = ("tune", tmp_path / "index", "--queries", tmp_path / "corpus.jsonl", "--recall", "0.99")
     assert "recall@10" in run(*words).stdout
-    assert "words: " in run(*words, "--qrels", tmp_path / "qrels.csv").stdout
+    assert "words: " in run(*words, "--qrels", tmp_path / "qrels.tsv").stdout
     assert json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "index"), "--json"]).stdout)["tuned"]
 
 

@@ -7,6 +7,7 @@ import pytest
 from mar_st.data.columns import to_dataset
 from mar_st.data.training import read_source
 from mar_st.recipes.schema import Data
+from tests.conftest import read_jsonl, write_jsonl
 
 TOPICS = ["头疼", "发热", "感冒", "咳嗽", "高血压", "失眠", "胃痛", "皮疹"]
 
@@ -19,9 +20,7 @@ def pairs(tmp_path):
         for i, topic in enumerate(TOPICS)
         for how, what in (("怎么办", "要休息"), ("吃什么药", "可以吃药"), ("的饮食", "要清淡"))
     ]  # fmt: skip
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(tmp_path / "pairs.jsonl", rows)
 
 
 def test_mine_writes_triples_that_train(run_mar, pairs, tmp_path):
@@ -34,7 +33,7 @@ def test_mine_writes_triples_that_train(run_mar, pairs, tmp_path):
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["triples written"] == 24
     assert manifest["candidates"]["before the window"] == 24
-    rows = [json.loads(line) for line in (out / "triples.jsonl").read_text("utf-8").splitlines()]
+    rows = read_jsonl(out / "triples.jsonl")
     assert list(rows[0]) == ["query", "positives", "negatives", "instruction", "source"]
     assert (rows[0]["source"], rows[0]["instruction"]) == ("s0", "找答案")
     assert all(len(row["negatives"]) == 4 for row in rows)

@@ -17,6 +17,7 @@ from mar_st.errors import MarError
 from mar_st.index.build import build_index
 from mar_st.model.digest import space_of
 from mar_st.model.names import model_folder
+from tests.conftest import read_jsonl, write_jsonl, write_judged
 
 TASK = Path(__file__).resolve().parents[3] / "tasks" / "MedTEBRetrieval"
 
@@ -25,30 +26,24 @@ TASK = Path(__file__).resolve().parents[3] / "tasks" / "MedTEBRetrieval"
 def data(tmp_path_factory):
     """The documents that 20 queries want and 300 others, encoded by mar-mini and indexed."""
     root = tmp_path_factory.mktemp("search")
-    queries = (TASK / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:20]
-    names = {json.loads(line)["_id"] for line in queries}
-    grades = [
-        line for line in (TASK / "qrels" / "test.tsv").read_text().splitlines() if line.split()[0] in names
-    ]
-    wanted = {line.split()[1] for line in grades}
-    corpus = [json.loads(line) for line in (TASK / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    queries = read_jsonl(TASK / "queries.jsonl")[:20]
+    names = {query["_id"] for query in queries}
+    judged = [line.split() for line in (TASK / "qrels" / "test.tsv").read_text().splitlines()]
+    judged = [row for row in judged if row[0] in names]
+    wanted = {document for _, document, _ in judged}
+    corpus = read_jsonl(TASK / "corpus.jsonl")
     corpus = [one for row, one in enumerate(corpus) if one["_id"] in wanted or row % 16 == 0]
     for row, one in enumerate(corpus):
         one["department"] = ("内科", "外科")[row % 2]
-    (root / "corpus.jsonl").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in corpus))
-    (root / "queries.jsonl").write_text("".join(queries), encoding="utf-8")
-    (root / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(grades) + "\n")
+    write_jsonl(root / "corpus.jsonl", corpus)
+    write_jsonl(root / "queries.jsonl", queries)
+    write_judged(root, judged, "test.tsv")
     model = MAR.from_pretrained(model_folder("mar-mini"), device="cpu")
     vectors = model.encode_corpus(corpus, show_progress_bar=False)
-    folder = write_vectors(
-        root / "vectors",
-        [one["_id"] for one in corpus],
-        vectors,
-        model="mar-mini",
-        space=space_of(model_folder("mar-mini")),
-    )
+    ids, space = [one["_id"] for one in corpus], space_of(model_folder("mar-mini"))
+    folder = write_vectors(root / "vectors", ids, vectors, model="mar-mini", space=space)
     build_index(folder, root / "index", corpus=root / "corpus.jsonl", kind="exact", progress=False)
-    texts = [json.loads(line)["text"] for line in queries]
+    texts = [query["text"] for query in queries]
     scores = model.encode_queries(texts, show_progress_bar=False) @ vectors.T
     return root, corpus, texts, scores
 
@@ -103,12 +98,7 @@ def test_a_run_is_written_as_its_suffix_says_and_scored(data):
 def test_options_that_do_not_go_together_are_refused(data, tmp_path):
     root, *_ = data
     index = root / "index"
-    for words in (
-        (),
-        ("x", "--queries", "y"),
-        ("x", "--out", root / "run.json"),
-        (" \u3000\n",),
-    ):
+    for words in ((), ("x", "--queries", "y"), ("x", "--out", root / "run.json"), (" \u3000\n",)):
         assert run(index, *words).exit_code == 2
     with pytest.raises(MarError, match="suffix"):
         run(root / "nowhere", "--queries", "none.jsonl", "--out", root / "run.txt")

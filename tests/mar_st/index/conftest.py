@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from itertools import count
@@ -13,8 +12,10 @@ import numpy as np
 import pytest
 
 from mar_st.encode.folder import VectorFolder, write_vectors
+from tests.conftest import write_jsonl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 DEPARTMENTS = ("心内科", "儿科", "外科", "皮肤科")
@@ -67,28 +68,18 @@ def clustered(count: int, dim: int, seed: int = 0) -> np.ndarray:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def make_library(folder: Path, count: int = 1200, dim: int = 32, start: int = 0, seed: int = 0) -> Library:
-    folder.mkdir(parents=True, exist_ok=True)
-    entries = [entry(number) for number in range(start, start + count)]
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text(
-        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries), encoding="utf-8"
-    )
-    vectors = clustered(count, dim, seed)
+def make_library(
+    folder: Path, numbers: Sequence[int] = range(1200), dim: int = 32, seed: int = 0, change: str = ""
+) -> Library:
+    """A corpus of some documents, `change` at the end of their texts, and its vectors."""
+    entries = [entry(number) for number in numbers]
+    for one in entries:
+        one["text"] += change
+    corpus = write_jsonl(folder / "corpus.jsonl", entries)
+    vectors = clustered(len(entries), dim, seed)
     texts = [f"{one['title']}\n{one['text']}" for one in entries]
     write_vectors(folder / "vectors", [one["_id"] for one in entries], vectors, texts=texts, space="a" * 64)
     return Library(folder / "vectors", corpus, entries, vectors, clustered(20, dim, seed=7))
-
-
-def part(folder: Path, numbers: Any, dim: int = 32, seed: int = 1, change: str = "") -> Library:
-    """A folder of vectors and a corpus of some documents."""
-    folder.mkdir()
-    entries = [{**entry(number), "text": entry(number)["text"] + change} for number in numbers]
-    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in entries]
-    (folder / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
-    vectors = clustered(len(entries), dim, seed)
-    write_vectors(folder / "vectors", [one["_id"] for one in entries], vectors, space="a" * 64)
-    return Library(folder / "vectors", folder / "corpus.jsonl", entries, vectors, clustered(20, dim, seed=7))
 
 
 @pytest.fixture(scope="session")

@@ -146,7 +146,7 @@ def test_what_is_no_place_or_setting_for_an_index_is_refused(library, tmp_path):
 
 
 def test_a_damaged_or_foreign_folder_is_one_error(tmp_path):
-    small = make_library(tmp_path / "small", count=40, dim=8)
+    small = make_library(tmp_path / "small", range(40), dim=8)
     built(small, tmp_path / "index")
     manifest = tmp_path / "index" / "manifest.json"
     content = json.loads(manifest.read_text())

@@ -6,13 +6,7 @@ from mar_st.data.corpus import Entry
 from mar_st.index.documents import Documents, write_documents
 from mar_st.index.filters import FilterError, parse_filter
 
-FIELDS = {
-    "department": "string",
-    "year": "number",
-    "score": "number",
-    "checked": "boolean",
-    "date": "string",
-}
+FIELDS = {"department": "string", "year": "number", "score": "number", "checked": "boolean", "date": "string"}
 
 ROWS = [
     {"department": "心内科", "year": 2020, "score": 1.5, "checked": True, "date": "2024-01-31"},
@@ -137,12 +131,7 @@ def test_long_names_and_values_are_cut_in_messages():
     nested: list[object] = []
     for _ in range(5000):
         nested = [nested]
-    for where in (
-        {"year": nested},
-        {"y" * 900: 1},
-        {"year": "x" * 10**6},
-        "y" * 10**6 + "=1",
-    ):
+    for where in ({"year": nested}, {"y" * 900: 1}, {"year": "x" * 10**6}, "y" * 10**6 + "=1"):
         with pytest.raises(FilterError) as caught:
             parse_filter(where).typed({"year": "number"})
         assert len(str(caught.value)) < 300

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("closed_channels")
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return make_library(tmp_path_factory.mktemp("small") / "library", count=200)
+    return make_library(tmp_path_factory.mktemp("small") / "library", range(200))
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,13 @@ def test_milvus_has_the_interface_of_an_index_folder(small, both):
 
 
 def test_documents_are_added_replaced_and_deleted(tmp_path, address):
-    library = make_library(tmp_path / "library", count=60)
+    library = make_library(tmp_path / "library", range(60))
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="hnsw", progress=False)
     milvus = Index.open(target)
-    more = make_library(tmp_path / "more", count=5, start=60, seed=3)
+    more = make_library(tmp_path / "more", range(60, 65), seed=3)
     milvus.add(more.open, corpus=more.corpus, progress=False)
-    newer = make_library(tmp_path / "newer", count=2, start=60, seed=4)
+    newer = make_library(tmp_path / "newer", range(60, 62), seed=4)
     milvus.add(newer.open, corpus=newer.corpus, progress=False)
     assert milvus.search(newer.vectors[:1], 1)[0] == [["d60"]]
     milvus.delete(["d61", "d3"])

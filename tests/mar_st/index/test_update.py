@@ -13,7 +13,7 @@ from mar_st.index.base import Index
 from mar_st.index.build import add, build_index, delete
 from mar_st.index.searcher import Searcher
 from mar_st.index.tune import tune
-from tests.mar_st.index.conftest import Library, clustered, entry, make_library, part
+from tests.mar_st.index.conftest import Library, clustered, entry, make_library
 
 TEXTS = [f"问题{number}" for number in range(60)]
 
@@ -46,10 +46,10 @@ def same(index, library, where=None, passes=None):
 def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
     out = indexed(library, tmp_path / "index")
     before = Index.open(out)
-    more_documents = part(tmp_path / "more", range(1200, 1300))
+    more_documents = make_library(tmp_path / "more", range(1200, 1300), seed=1)
     add(out, more_documents.folder, corpus=more_documents.corpus, progress=False)
     same(Index.open(out), joined(library, more_documents))
-    newer = part(tmp_path / "newer", [3, 701, 1250], seed=9, change="新")
+    newer = make_library(tmp_path / "newer", [3, 701, 1250], seed=9, change="新")
     add(out, newer.folder, corpus=newer.corpus, progress=False)
     deleted = [f"d{number}" for number in (*range(0, 1300, 14), 3)]
     manifest = delete(out, deleted)
@@ -82,7 +82,7 @@ def test_a_changed_index_equals_one_built_from_scratch(library, tmp_path):
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-pq"])
 def test_every_kind_takes_changes(library, tmp_path, kind):
     out = indexed(library, tmp_path / "index", kind=kind, bm25=False)
-    more = part(tmp_path / "more", range(1200, 1300))
+    more = make_library(tmp_path / "more", range(1200, 1300), seed=1)
     add(out, more.folder, corpus=more.corpus, progress=False)
     gone: set[str] = set()
     for deleted, segments in ((range(0, 1300, 13), 2), (range(1, 1300, 3), 1)):
@@ -100,7 +100,9 @@ def test_every_kind_takes_changes(library, tmp_path, kind):
 def test_small_segments_are_merged_and_their_files_deleted(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
     for number in range(6):
-        more = part(tmp_path / f"more{number}", range(2000 + 5 * number, 2005 + 5 * number), seed=20 + number)
+        more = make_library(
+            tmp_path / f"more{number}", range(2000 + 5 * number, 2005 + 5 * number), seed=20 + number
+        )
         manifest = add(out, more.folder, corpus=more.corpus, progress=False)
         assert len(manifest["segments"]) <= 4
     assert len(Index.open(out)) == 1230
@@ -112,7 +114,7 @@ def test_small_segments_are_merged_and_their_files_deleted(library, tmp_path):
 
 def test_a_killed_change_leaves_the_index_as_it_was(library, tmp_path, monkeypatch):
     out = indexed(library, tmp_path / "index")
-    more = part(tmp_path / "more", range(1200, 1220))
+    more = make_library(tmp_path / "more", range(1200, 1220), seed=1)
 
     def stop(*args, **options):
         raise KeyboardInterrupt
@@ -129,7 +131,7 @@ def test_a_killed_change_leaves_the_index_as_it_was(library, tmp_path, monkeypat
 
 def test_changes_that_do_not_fit_are_refused(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
-    more = part(tmp_path / "more", range(1200, 1210))
+    more = make_library(tmp_path / "more", range(1200, 1210), seed=1)
     foreign = write_vectors(tmp_path / "foreign", ["x"], clustered(1, 32), space="b" * 64)
     narrow = write_vectors(tmp_path / "narrow", ["x"], clustered(1, 8))
     bare = write_vectors(tmp_path / "bare", ["x"], clustered(1, 32), space="a" * 64)
@@ -186,7 +188,7 @@ def test_an_encoder_is_tuned_to_find_its_own_neighbours(library, tmp_path, monke
         )
         assert share == pytest.approx(effort["recall@10"], abs=1e-4)
     assert Searcher(Index.open(out), near).effort == built
-    more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
+    more = make_library(tmp_path / "more", range(1200, 1230), seed=3)
     add(out, more.folder, corpus=more.corpus, progress=False)
     assert Searcher(Index.open(out), far).effort == effort["search"]
     with pytest.raises(MarError, match="no queries"):

@@ -28,25 +28,23 @@ def built(tmp_path_factory):
 
 
 def test_scores_are_those_of_bm25s(built):
-    folder = built
     plain = bm25s.BM25(method="lucene", k1=K1, b=B)
     plain.index([words_of(one.document) for one in DOCUMENTS], show_progress=False)
     for text in TEXTS:
-        (score,), (row,) = search_words([SegmentWords(folder, 600)], text, 600, [None])
+        (score,), (row,) = search_words([SegmentWords(built, 600)], text, 600, [None])
         known = plain.get_tokens_ids(words_of(text))
         expected = plain.get_scores_from_ids(known) if known else np.zeros(600)
         order = np.lexsort((np.arange(600), -expected))
         order = order[expected[order] > 0]
         np.testing.assert_allclose(score[: len(order)], expected[order], rtol=2e-5)
         assert set(row[row >= 0]) == set(order)
-        best = search_words([SegmentWords(folder, 600)], text, 7, [None])
+        best = search_words([SegmentWords(built, 600)], text, 7, [None])
         np.testing.assert_array_equal(best[0][0], score[:7])
         np.testing.assert_array_equal(best[1][0], row[:7])
 
 
 def test_a_mask_leaves_scores_and_drops_rows(built):
-    folder = built
-    segment, mask = SegmentWords(folder, 600), Mask(np.arange(600) % 3 == 0)
+    segment, mask = SegmentWords(built, 600), Mask(np.arange(600) % 3 == 0)
     for text in TEXTS:
         (scores,), (rows,) = search_words([segment], text, 600, [None])
         (masked_scores,), (masked_rows,) = search_words([segment], text, 600, [mask])
@@ -56,22 +54,20 @@ def test_a_mask_leaves_scores_and_drops_rows(built):
 
 
 def test_words_are_weighted_over_all_segments(built, tmp_path):
-    whole = built
     segments = []
     for name, part in (("a", DOCUMENTS[:500]), ("b", DOCUMENTS[500:])):
         write_documents(tmp_path / name, part)
         build_words(tmp_path / name, progress=False)
         segments.append(SegmentWords(tmp_path / name, len(part)))
     for text in TEXTS:
-        expected = search_words([SegmentWords(whole, 600)], text, 600, [None])
+        expected = search_words([SegmentWords(built, 600)], text, 600, [None])
         found = search_words(segments, text, 600, [None, None])
         np.testing.assert_allclose(found[0], expected[0], rtol=0.02)  # lengths have another mean
         assert set(found[1][0]) == set(expected[1][0])
 
 
 def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
-    folder = built
-    segments = [SegmentWords(folder, 600)]
+    segments = [SegmentWords(built, 600)]
     text = "高血压怎么办 儿科看感冒 编号17 "
     known = list(dict.fromkeys(words_of(text)))
     monkeypatch.setattr(words, "MAX_QUERY_WORDS", len(known))
