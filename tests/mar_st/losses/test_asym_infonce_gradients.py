@@ -48,17 +48,6 @@ def _close(ours, theirs):
         assert one.abs().max() > 1e-3
 
 
-def test_with_a_learnt_temperature_vectors_get_the_gradient_of_the_formula():
-    torch.manual_seed(0)
-    columns = [torch.randn(ROWS, WIDTH, requires_grad=True) for _ in range(3)]
-    loss = AsymInfoNCELoss(BagOfTokens(), temperature=0.2, learnable_temperature=True)
-    log_scale = torch.tensor(math.log(5), requires_grad=True)
-    value, expected = loss.compute_loss_from_embeddings(columns, None), _infonce(columns, log_scale)
-    torch.testing.assert_close(value, expected)
-    ours = torch.autograd.grad(2.5 * value, [*columns, loss.log_scale])
-    _close(ours, torch.autograd.grad(2.5 * expected, [*columns, log_scale]))
-
-
 @pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": 6}])
 def test_with_a_learnt_temperature_the_encoder_gets_the_gradient_of_the_formula(limits):
     model, features = BagOfTokens(), _features(3)

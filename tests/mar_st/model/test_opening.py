@@ -55,14 +55,6 @@ def test_models_with_lookup_encoders_open_without_trust_remote_code(request, exp
     np.testing.assert_allclose(model.encode_query(TEXTS), expected, atol=1e-6)
 
 
-def test_missing_models_and_query_encoders_are_refused(plain, tmp_path):
-    with pytest.raises(MarError, match="without routes: expected a MAR that has the query encoder 'query-2'"):
-        open_model(plain, query="query-2")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(MarError, match="holds no model"):
-        open_model(tmp_path / "empty")
-
-
 def test_a_tokenizer_without_a_padding_token_gets_one(encoder_folder, tmp_path):
     expected = open_model(encoder_folder, device="cpu").encode(TEXTS)
     model = SentenceTransformer(str(encoder_folder), device="cpu")

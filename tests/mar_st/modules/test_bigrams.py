@@ -58,10 +58,7 @@ def test_both_tokens_of_a_pair_get_their_vector():
     first, second = torch.randn(3, 4), torch.randn(3, 4)
     added = Bigrams(pairs, first, second)(torch.tensor([[5, 7, 5, 9], [2, 1, 2, 0]]))
     zero = torch.zeros(4)
-    expected = [
-        [first[0], second[0] + first[1], second[1], zero],
-        [zero, first[2], second[2], zero],
-    ]
+    expected = [[first[0], second[0] + first[1], second[1], zero], [zero, first[2], second[2], zero]]
     torch.testing.assert_close(added, torch.stack([torch.stack(row) for row in expected]))
 
 
