@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import shutil
 import subprocess
@@ -124,12 +123,6 @@ def test_a_forked_process_searches_with_its_own_threads() -> None:
     expected = exact_search(2).search(queries, vectors, 3)[1].tolist()
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(_search_in_child, (queries, vectors)).get(60) == expected
-
-
-def _forget() -> str:
-    exact_search.cache_clear()
-    gc.collect()
-    return "done"
 
 
 def test_search_works_without_a_compiler(tmp_path) -> None:

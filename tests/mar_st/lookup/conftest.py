@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import numpy as np
@@ -14,6 +13,7 @@ from mar_st.lookup.fit import fit_lookup
 from mar_st.model.digest import space_of
 from mar_st.model.family import add_query_encoder
 from mar_st.text.texts import join_document
+from tests.conftest import write_jsonl
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 DIM = 32
@@ -73,8 +73,7 @@ def family(fitted, tmp_path_factory):
     mar = MAR.from_encoders(query=sources[0], document=sources[1], dim=DIM, device="cpu")
     mar.save_pretrained(str(folder / "mar"))
     add_query_encoder(folder / "mar", [fitted], "query-lookup")
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS), encoding="utf-8")
+    write_jsonl(folder / "corpus.jsonl", DOCUMENTS)
     texts = [join_document(row) for row in DOCUMENTS]
     ids = [row["_id"] for row in DOCUMENTS]
     write_vectors(folder / "vectors", ids, teach(texts), texts=texts, space=space_of(folder / "mar"))

@@ -5,13 +5,7 @@ import json
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.planning.backbones import (
-    count,
-    known_backbones,
-    meta_model,
-    shape_of,
-    source_shape,
-)
+from mar_st.planning.backbones import count, known_backbones, meta_model, shape_of, source_shape
 from mar_st.recipes.schema import Backbone
 
 
