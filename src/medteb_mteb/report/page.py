@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 
@@ -67,7 +67,7 @@ class Finding:
     title: str
     verdict: Verdict
     reason: str
-    numbers: dict[str, int | float | str | None] = field(default_factory=dict)
+    numbers: Mapping[str, float | str | None] = field(default_factory=dict)
     table: Table | None = None
 
 

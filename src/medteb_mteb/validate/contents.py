@@ -50,7 +50,7 @@ def rows(material: Material) -> Finding:
     """Look for rows that cannot be used, ids that are not there, and queries without an answer."""
     title, judged, problems = "Rows are valid", material.data.judged, material.problems
     unanswered = len(material.data.queries) - len(material.qrels)
-    numbers: dict[str, int | float | str | None] = {
+    numbers = {
         **{f"problems of the kind {kind}": number for kind, number in problems.counts.items()},
         "queries without a positive": unanswered,
         "judged pairs outside the corpus": judged.dangling,
@@ -90,7 +90,7 @@ def size(material: Material) -> Finding:
     ]
     deviation = max(ASSUMED_DEVIATION, *measured, 0.0)
     smallest = smallest_difference(queries, deviation)
-    numbers: dict[str, int | float | str | None] = {
+    numbers = {
         "queries": queries,
         "documents": len(material.data.corpus),
         "positives": sum(each),
@@ -117,10 +117,7 @@ def duplicate_queries(material: Material) -> Finding:
     groups = Counter(material.clusters.values())
     repeated = len(texts) - len(groups)
     summary = f"{equal} of {len(texts)} queries equal another one, {repeated} are near-duplicates of another"
-    numbers: dict[str, int | float | str | None] = {
-        "clusters of near-duplicates": len(groups),
-        "largest cluster": max(groups.values()),
-    }
+    numbers = {"clusters of near-duplicates": len(groups), "largest cluster": max(groups.values())}
     if repeated > MAX_REPEATED_SHARE * len(texts):
         reason = f"{summary}: the test has {len(groups)} different questions. Keep one of each cluster"
         return Finding(title, "fail", reason, numbers)
@@ -144,7 +141,7 @@ def duplicate_documents(material: Material) -> Finding:
         unlabelled += len({copy for positive in row for copy in copies[positive]} - known)
     equal, total = len(texts) - len(groups), sum(map(len, material.qrels.values()))
     summary = f"{equal} of {len(texts)} documents equal another one, {near} are near-duplicates"
-    numbers: dict[str, int | float | str | None] = {"unlabelled copies of positives": unlabelled}
+    numbers = {"unlabelled copies of positives": unlabelled}
     if unlabelled:
         reason = f"{summary}; {unlabelled} copies of positives are not labelled and count as wrong"
         return Finding(title, "fail" if unlabelled > MAX_COPIES_SHARE * total else "warning", reason, numbers)
@@ -165,7 +162,7 @@ def leaks(material: Material) -> Finding:
     known = {normalise(text) for text in texts}
     near = HeldOut(texts, names=texts).leaks(queries)
     equal_documents = sum(normalise(text) in known for text in documents)
-    numbers: dict[str, int | float | str | None] = {
+    numbers = {
         "training texts": len(material.training),
         "queries equal to a training text": sum(normalise(text) in known for text in queries),
         "queries near a training text": len(near),

@@ -247,7 +247,7 @@ def agreement_of_judges(material: Material) -> Finding:
         for name in measured.labels
     )
     table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), rows)
-    numbers: dict[str, int | float | str | None] = {"judges": len(measured.judges), "pairs": measured.pairs}
+    numbers = {"judges": len(measured.judges), "pairs": measured.pairs}
     if math.isnan(alpha.value):
         return Finding(title, "not known", "all labels are of one kind", numbers, table)
     verdict = graded(alpha.value, TENTATIVE_ALPHA, POOR_ALPHA)

@@ -21,7 +21,7 @@ from medteb_mteb.report.intervals import IntervalEstimate, MeanSample, estimated
 from medteb_mteb.report.page import markdown_table, with_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,9 +32,13 @@ PER_CASE, MEAN = "clipped per case", "clipped mean"
 Verdicts = tuple[bool | None, ...]
 
 
-def ratio(criteria: Sequence[Criterion], verdicts: Verdicts) -> float:
-    """Return the points of an answer over the points that it could have; NaN if it could have none."""
-    judged = [(one.points, met) for one, met in zip(criteria, verdicts, strict=True) if met is not None]
+def ratio(verdicts: Iterable[tuple[Criterion, bool | None]]) -> float:
+    """Return the points of an answer over the points that it could have; NaN if it could have none.
+
+    Args:
+        verdicts: The criteria, each with whether the answer meets it; None counts for neither sum.
+    """
+    judged = [(one.points, met) for one, met in verdicts if met is not None]
     reachable = sum(points for points, _ in judged if points > 0)
     return sum(points for points, met in judged if met) / reachable if reachable else float("nan")
 
@@ -70,13 +74,12 @@ def scores_of(
         groups: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for rubric in rubrics:
             given = its.get(rubric.id, (False,) * len(rubric.criteria))
-            groups["", ""].append(ratio(rubric.criteria, given))
+            judged = list(zip(rubric.criteria, given, strict=True))
+            groups["", ""].append(ratio(judged))
             if rubric.date:
                 groups["month", rubric.date[:7]].append(groups["", ""][-1])
             for axis in sorted({one.axis for one in rubric.criteria} - {""}):
-                places = [place for place, one in enumerate(rubric.criteria) if one.axis == axis]
-                own = [rubric.criteria[place] for place in places]
-                groups["axis", axis].append(ratio(own, tuple(given[place] for place in places)))
+                groups["axis", axis].append(ratio(pair for pair in judged if pair[0].axis == axis))
         for (by, value), ratios in sorted(groups.items()):
             known = np.array([number for number in ratios if not np.isnan(number)])
             if len(known):

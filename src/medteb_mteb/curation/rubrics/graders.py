@@ -198,11 +198,7 @@ class Prompted(LLM):
             verdicts[item.key] = [found[item.key].get(one, Verdict(None)) for one in item.criteria]
             said = normalise(item.answer)
             strange += sum(normalise(one.quote) not in said for one in verdicts[item.key])
-        details = {
-            **first.counts(),
-            "asked again": len(rest),
-            "quotes that are not in the answer": strange,
-        }
+        details = {**first.counts(), "asked again": len(rest), "quotes that are not in the answer": strange}
         provenance = {"name": self.name, **self.settings(VERSION), "answered": first.answered}
         return Graded(verdicts, details, first.stopped or again.stopped, provenance)
 

@@ -95,7 +95,7 @@ def rubric_scorer(rubrics: dict[str, Rubric], grader: Any, out: Path) -> Scorer:
             raise MarError(f"{grader.name}: {graded.stopped}.")
         verdicts = graded.verdicts[item.key]
         told = {text: verdict._asdict() for text, verdict in zip(rubric.texts, verdicts, strict=True)}
-        value = ratio(rubric.criteria, tuple(one.met for one in verdicts))
+        value = ratio(zip(rubric.criteria, (one.met for one in verdicts), strict=True))
         return Score(value=value, answer=answer, metadata=told)
 
     return score
