@@ -228,14 +228,8 @@ def _texts(files: list[Path], problems: Problems) -> Texts:
             given = values.get("date") or ""
             if given and as_date(given) is None:
                 problems.add(place, "date", f"date must be like 2026-10-05 or 2026-10, got {_short(given)}")
-            texts[key] = (
-                place,
-                {
-                    "title": writable(str(title or "")),
-                    "text": writable(str(text or "")),
-                    "date": as_date(given) or "",
-                },
-            )
+            fields = {"title": writable(str(title or "")), "text": writable(str(text or ""))}
+            texts[key] = place, {**fields, "date": as_date(given) or ""}
     return texts
 
 

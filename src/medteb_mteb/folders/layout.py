@@ -323,14 +323,9 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
         pure = PurePosixPath(pattern)
         if pure.is_absolute() or ".." in pure.parts or ":" in pattern:
             raise FolderError(folder, [f"README.md: data_files {pattern!r} must stay inside the folder"])
-        try:
+        try:  # a name may be too long, and the like
             matches = sorted(path for path in folder.glob(pattern) if path.is_file())
-        except (
-            OSError,
-            ValueError,
-            NotImplementedError,
-            IndexError,
-        ):  # a name that is too long, and the like
+        except (OSError, ValueError, NotImplementedError, IndexError):
             matches = []
         if not matches:
             raise FolderError(folder, [f"README.md: declares {pattern[:80]!r}, but there is no such file"])

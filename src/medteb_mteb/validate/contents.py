@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.text.texts import normalise
+from mar_st.text.texts import join_document, normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
 from medteb_mteb.curation.training.rows import HeldOut
@@ -127,7 +127,7 @@ def duplicate_queries(material: Material) -> Finding:
 def duplicate_documents(material: Material) -> Finding:
     """Look for equal or nearly equal documents, and for copies of a positive that are not labelled."""
     title = "Documents are different, and copies have one label"
-    texts = {row["id"]: _full(row) for row in material.data.corpus}
+    texts = {row["id"]: join_document(row) for row in material.data.corpus}
     groups: dict[str, list[str]] = defaultdict(list)
     for name, text in texts.items():
         groups[normalise(text) or text].append(name)
@@ -156,7 +156,7 @@ def leaks(material: Material) -> Finding:
     if material.training is None:
         return Finding(title, "not known", "no training sets were given (--against)")
     relevant = {name for row in material.qrels.values() for name in row}
-    documents = [_full(row) for row in material.data.corpus if row["id"] in relevant]
+    documents = [join_document(row) for row in material.data.corpus if row["id"] in relevant]
     queries = [row["text"] for row in material.data.queries]
     texts = tuple(dict.fromkeys(material.training))
     known = {normalise(text) for text in texts}
@@ -194,10 +194,6 @@ def card(material: Material) -> Finding:
         if wrong := _restricts(source, licence):
             return Finding(title, "warning", f"licence {licence}; {wrong}")
     return Finding(title, "ok", f"licence {licence}")
-
-
-def _full(row: Mapping[str, str]) -> str:
-    return f"{row['title']}\n{row['text']}" if row["title"] else row["text"]
 
 
 def _restricts(source: Mapping[str, object], licence: str) -> str:

@@ -86,16 +86,17 @@ def with_people(data: Labelled, verdicts: NDArray[np.int64]) -> dict[str, Interv
         verdicts: 1, 0 or -1 by item.
     """
 
-    def majority(place: int) -> Statistic:
-        return lambda raters, weights: of_two_raters(weights @ data.cells(data.majority(raters), verdicts))[
-            place
-        ]
+    def majority(raters: tuple[int, ...], weights: Array) -> tuple[Array, Array]:
+        return of_two_raters(weights @ data.cells(data.majority(raters), verdicts))
 
     def single(raters: tuple[int, ...], weights: Array) -> Array:
         return _mean_kappa(data, [(data.labels[:, rater], verdicts) for rater in raters], weights)
 
-    statistics = {"kappa": majority(0), "ac1": majority(1), "single": single}
-    return {name: nested(statistic, data) for name, statistic in statistics.items()}
+    return {
+        "kappa": nested(lambda *draw: majority(*draw)[0], data),
+        "ac1": nested(lambda *draw: majority(*draw)[1], data),
+        "single": nested(single, data),
+    }
 
 
 def among_people(data: Labelled) -> IntervalEstimate:
@@ -147,8 +148,9 @@ def nested(statistic: Statistic, data: Labelled) -> IntervalEstimate:
     """
     raters = data.labels.shape[1]
     value = float(statistic(tuple(range(raters)), np.ones((1, data.number)))[0])
+    unknown = IntervalEstimate(value, float("nan"), float("nan"))
     if data.number < 2 or np.isnan(value):
-        return IntervalEstimate(value, float("nan"), float("nan"))
+        return unknown
     random = np.random.default_rng(SEED)
     values = []
     for weights in resample_weights(data.number, RESAMPLES, SEED):
@@ -162,6 +164,6 @@ def nested(statistic: Statistic, data: Labelled) -> IntervalEstimate:
     try:
         low, high = quantiles(resampled)
     except ValueError:
-        return IntervalEstimate(value, float("nan"), float("nan"))
+        return unknown
     shift = value - float(np.nanmean(resampled))
     return IntervalEstimate(value, low + shift, min(1.0, high + shift))
