@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +22,6 @@ def ask(page: Any, query: str, shown: str = "毫秒") -> None:
     page.fill("#query", query)
     page.press("#query", "Enter")
     expect(page.locator("#status")).to_contain_text(shown)
-
-
-def wait_for(page: Any, expression: str, seconds: float = 15.0) -> None:
-    """Wait until an expression is true.
-
-    `page.wait_for_function` evaluates its expression in the page when it is not true at once, which the
-    page's Content Security Policy forbids. `page.evaluate` goes through the debugger.
-    """
-    end = time.monotonic() + seconds
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, f"not true after {seconds:g} seconds: {expression}"
-        page.wait_for_timeout(50)
 
 
 @contextmanager

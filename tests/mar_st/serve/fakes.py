@@ -65,6 +65,7 @@ def make_index(folder, documents=DOCUMENTS, prefix="d", titles=True):
     """Build an index of texts encoded by the fake encoder, with words and one metadata field."""
     from mar_st.encode.folder import write_vectors
     from mar_st.index.build import build_index
+    from tests.conftest import write_jsonl
 
     folder.mkdir(exist_ok=True)
     ids = [f"{prefix}{place}" for place in range(len(documents))]
@@ -77,17 +78,10 @@ def make_index(folder, documents=DOCUMENTS, prefix="d", titles=True):
         }
         for place, (name, text) in enumerate(zip(ids, documents, strict=True))
     ]
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    corpus = write_jsonl(folder / "corpus.jsonl", rows)
     vectors = np.stack([vector_of(text) for text in documents])
     write_vectors(folder / "vectors", ids, vectors, space="fake-space")
-    build_index(
-        folder / "vectors",
-        folder / "index",
-        corpus=corpus,
-        kind="exact",
-        progress=False,
-    )
+    build_index(folder / "vectors", folder / "index", corpus=corpus, kind="exact", progress=False)
     return folder / "index"
 
 

@@ -16,14 +16,7 @@ from mar_st.index.searcher import Searcher
 from mar_st.online.batcher import DeadlinePassed
 from mar_st.serve import ServeSettings, create_app, engine, guard
 from tests.mar_st.serve.conftest import Client
-from tests.mar_st.serve.fakes import (
-    DIM,
-    DOCUMENTS,
-    KEY,
-    FakeEncoder,
-    make_index,
-    vector_of,
-)
+from tests.mar_st.serve.fakes import DIM, DOCUMENTS, KEY, FakeEncoder, make_index, vector_of
 
 
 def error_of(response):
@@ -360,13 +353,6 @@ def test_metrics_count_requests_batches_and_errors(client):
     ):
         assert line in page
     assert "secret" not in page
-
-
-def test_an_encoder_of_another_space_is_refused(index):
-    other = FakeEncoder()
-    other.space = "another"
-    with pytest.raises(ValueError, match="space"):
-        create_app(Searcher.open(index, other))
 
 
 def test_a_reload_opens_the_index_again(tmp_path, monkeypatch):
