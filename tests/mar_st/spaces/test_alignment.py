@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
@@ -25,10 +20,9 @@ from mar_st.index.searcher import Searcher
 from mar_st.model.digest import space_of
 from mar_st.model.encoders import load_encoder
 from mar_st.spaces import alignment as module
-from mar_st.teachers.model import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, aligned
-from tests.mar_st.teachers.endpoint import Fake
+from tests.mar_st.teachers.endpoint import serving
 
 
 @pytest.fixture
@@ -123,57 +117,11 @@ def test_unnormalised_vectors_make_a_dot_product_space(tmp_path, teacher):
 @pytest.mark.thorough
 def test_an_endpoint_is_asked_once(tmp_path, files):
     pytest.importorskip("openai", reason="the openai client is not installed")
-    server = Fake()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with serving() as server:
         manifest = aligned(tmp_path, teacher=f"openai:embed@{server.url}", epochs=1)
-    finally:
-        server.shutdown()
-        server.server_close()
     assert sorted(server.sold) == sorted([*QUERIES, *DOCUMENTS])
     assert manifest["teacher"]["query"]["model"] == "embed"
     assert MAR.from_pretrained(tmp_path / "out", device="cpu").routes == ("query",)
-
-
-SCRIPT = """
-import os, signal, sys
-from pathlib import Path
-import torch
-from transformers import Trainer, TrainerCallback
-from mar_st.spaces import alignment
-from tests.mar_st.spaces.texts import aligned
-torch.set_num_threads(1)
-
-class Kill(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 7:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-train = Trainer.train
-def killed(self, *args, **kwargs):
-    self.add_callback(Kill())
-    return train(self, *args, **kwargs)
-Trainer.train = killed
-alignment.SAVE_STEPS = 3
-aligned(Path(sys.argv[1]))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path, teacher, monkeypatch):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    process = subprocess.run(command, env=environment, check=False, capture_output=True)
-    assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-2000:]
-    assert list((tmp_path / "out.run" / "student" / "checkpoints").glob("checkpoint-6"))
-    with monkeypatch.context() as patch:
-        patch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store
-        aligned(tmp_path)
-    aligned(tmp_path, out="whole")
-    names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors")]
-    assert len(names) >= 3
-    for name in names:
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.thorough

@@ -11,13 +11,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.arrangement import truncation
-from mar_st.spaces.encoders import (
-    copied,
-    default_rung,
-    parse_ladder,
-    source_side,
-    trainable,
-)
+from mar_st.spaces.encoders import copied, default_rung, parse_ladder, source_side, trainable
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼", "感冒发热怎么办呢"]

@@ -19,6 +19,7 @@ from mar_st.model.family import query_encoders
 from mar_st.spaces import alignment as module
 from mar_st.spaces.measure import table_lines
 from mar_st.teachers.model import ModelTeacher
+from tests.conftest import write_jsonl, write_judged
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, aligned
 
@@ -40,14 +41,11 @@ def teacher(tmp_path, files):
 
 @pytest.fixture
 def task(tmp_path):
-    folder = tmp_path / "task"
-    (folder / "qrels").mkdir(parents=True)
     for name, texts in (("queries", QUERIES[:12]), ("corpus", DOCUMENTS)):
-        rows = [json.dumps({"_id": f"{name[0]}{i}", "text": text}) + "\n" for i, text in enumerate(texts)]
-        (folder / f"{name}.jsonl").write_text("".join(rows))
-    lines = [f"q{i}\tc{5 * i}\t1" for i in range(12)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]))
-    return str(folder)
+        rows = [{"_id": f"{name[0]}{i}", "text": text} for i, text in enumerate(texts)]
+        write_jsonl(tmp_path / "task" / f"{name}.jsonl", rows)
+    write_judged(tmp_path / "task", [(f"q{i}", f"c{5 * i}", 1) for i in range(12)])
+    return str(tmp_path / "task")
 
 
 def _align(tmp_path, rungs, out="out", **changes):
@@ -70,11 +68,8 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
         wanted = chosen.encode_queries(QUERIES)
         vectors = plain.encode(QUERIES, task=name, prompt_name="query")
         np.testing.assert_allclose(vectors, wanted, atol=1e-6)
-        assert [type(m).__name__ for m in chosen.route_modules("query")] == [
-            "Transformer",
-            "Pooling",
-            "Normalize",
-        ]
+        kinds = [type(module).__name__ for module in chosen.route_modules("query")]
+        assert kinds == ["Transformer", "Pooling", "Normalize"]
         assert chosen.route_modules("query")[1].pooling_mode == "mean"
     assert depths == {"query": 2, "query-1": 1, "query-full": 3}
     np.testing.assert_allclose(
@@ -159,7 +154,7 @@ def test_other_tasks_measure_a_finished_ladder_again_without_training(tmp_path, 
     out = tmp_path / "out"
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     shutil.copytree(task, tmp_path / "other")
-    (tmp_path / "other" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tc5\t1")
+    write_judged(tmp_path / "other", [("q1", "c5", 1)])
 
     monkeypatch.setattr(module, "fit_lookup", None)  # calling it would fail
     _align(tmp_path, "lookup,full", evaluate=(task, str(tmp_path / "other")))

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.spaces.measure import (
-    load_tasks,
-    table_lines,
-    task_scores,
-)
+from mar_st.spaces.measure import load_tasks, table_lines, task_scores
 
 DIM = 16
 
@@ -39,11 +35,7 @@ def tasks(make_folder):
 
 def test_a_task_is_named_after_its_folder(make_folder):
     folders = [make_folder("Retrieval", name) for name in ("My_Data.v2", "医学", "-x-")]
-    assert [data.task.name for data in load_tasks(list(map(str, folders)))] == [
-        "my-data-v2",
-        "task",
-        "x",
-    ]
+    assert [data.task.name for data in load_tasks(list(map(str, folders)))] == ["my-data-v2", "task", "x"]
 
 
 def test_tasks_that_cannot_be_measured_are_refused(make_folder, tmp_path):

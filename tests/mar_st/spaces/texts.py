@@ -11,9 +11,7 @@ QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:5]]
 
 DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
 
-FAST = {
-    "epochs": 4, "batch_size": 16, "learning_rate": 3e-3, "layers": 1, "max_length": 32,
-}  # fmt: skip
+FAST = {"epochs": 4, "batch_size": 16, "learning_rate": 3e-3, "layers": 1, "max_length": 32}
 
 
 def aligned(root, out="out", say=lambda line: None, **changes):
