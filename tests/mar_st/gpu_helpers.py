@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,7 @@ from transformers import CONFIG_MAPPING, AutoModel
 from mar_st.model.encoders import write_encoder
 from mar_st.model.tokenizers import train_tokenizer
 from tests.mar_st.conftest import make_config
-from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS
+from tests.mar_st.train_helpers import triples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,26 +20,11 @@ QUERY_KIND = "gte" if "gte" in CONFIG_MAPPING else "bert"
 WIDTHS = {"query": 32, "document": 64}
 
 
-def rows() -> list[dict[str, Any]]:
-    """Questions with their answers and wrong ones."""
-    triples = []
-    for symptom in SYMPTOMS:
-        for ending, answer in QUESTIONS.items():
-            others = [text.format(symptom) for other, text in QUESTIONS.items() if other != ending]
-            triples.append(
-                {
-                    "query": f"{symptom}{ending}",
-                    "positive": answer.format(symptom),
-                    "negatives": others[:2],
-                }
-            )
-    return triples
-
-
 def texts() -> list[str]:
-    """The distinct texts of `rows`, queries first, of 4 to some 60 characters."""
-    queries = [row["query"] for row in rows()]
-    return list(dict.fromkeys([*queries, *(row["positive"] * (1 + i % 3) for i, row in enumerate(rows()))]))
+    """The distinct texts of `triples`, queries first, of 4 to some 60 characters."""
+    queries = [row["query"] for row in triples()]
+    positives = [row["positive"] * (1 + i % 3) for i, row in enumerate(triples())]
+    return list(dict.fromkeys([*queries, *positives]))
 
 
 def write_side(folder: Path, side: Any, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -64,26 +48,3 @@ def write_side(folder: Path, side: Any, dtype: torch.dtype = torch.bfloat16) -> 
 def write_sides(folder: Path, dtype: torch.dtype = torch.bfloat16) -> dict[str, Path]:
     """Encoders of both sides."""
     return {side: write_side(folder / side, side, dtype) for side in WIDTHS}
-
-
-def write_rows(path: Path) -> Path:
-    """`rows` as a file."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows()), encoding="utf-8")
-    return path
-
-
-def recipe_content(folder: Path, stages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-    """A recipe over stored bf16 encoders; `folder` gets them and the rows."""
-    sides = write_sides(folder)
-    lengths = {"query": 32, "document": 96}
-    data = {"name": "rows", "path": str(write_rows(folder / "rows.jsonl")), "negatives": 1, "prompt": ""}
-    return {
-        "name": "small",
-        "description": "for tests on a GPU",
-        "dim": WIDTHS["query"],
-        "precision": "bf16",
-        **{side: {"source": str(path), "max_length": lengths[side]} for side, path in sides.items()},
-        "data": [data],
-        "stages": stages,
-        **fields,
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,10 +12,12 @@ import pytest
 import torch
 import yaml
 
+from tests.conftest import write_jsonl
 from tests.once import once
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from mar_st.recipes.schema import Recipe
 
@@ -68,21 +69,19 @@ def recipe_file(tmp_path_factory):
     return once(tmp_path_factory, "recipe", _write_recipe) / "tiny.yaml"
 
 
-def _write_recipe(folder: Path) -> None:
+def triples() -> list[dict[str, Any]]:
+    """40 questions with their answers, and answers to other questions."""
     rows = []
     for symptom in SYMPTOMS:
         for ending, answer in QUESTIONS.items():
-            others = [text for other, text in QUESTIONS.items() if other != ending]
-            rows.append(
-                {
-                    "query": f"{symptom}{ending}",
-                    "positive": answer.format(symptom),
-                    "negatives": [text.format(symptom) for text in others],
-                }
-            )
-    assert len(rows) == 40
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    (folder / "triples.jsonl").write_text(lines, encoding="utf-8")
+            others = [text.format(symptom) for text in QUESTIONS.values() if text != answer]
+            row = {"query": symptom + ending, "positive": answer.format(symptom)}
+            rows.append({**row, "negatives": others})
+    return rows
+
+
+def _write_recipe(folder: Path) -> None:
+    write_jsonl(folder / "triples.jsonl", triples())
     common = {
         "hidden_size": 32,
         "num_hidden_layers": 2,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import yaml
 
 from mar_st.recipes.load import load_recipe
-from tests.mar_st.runs.sides_recipe import ROWS, SHAPE, TOKENIZER
+from tests.conftest import write_jsonl
+from tests.mar_st.runs.sides_recipe import QUERY, ROWS, SHAPE, TOKENIZER
 
 
 @pytest.fixture
 def recipe(tmp_path):
     """Builds a recipe: ``recipe(stages=[...], dim=24, query={...})``."""
-    lines = "".join(json.dumps({"query": q, "positive": p}, ensure_ascii=False) + "\n" for q, p in ROWS)
-    (tmp_path / "triples.jsonl").write_text(lines, encoding="utf-8")
+    write_jsonl(tmp_path / "triples.jsonl", [{"query": q, "positive": p} for q, p in ROWS])
 
     def build(*overrides, **settings):
         content = {
@@ -23,7 +21,7 @@ def recipe(tmp_path):
             "description": "for tests",
             "dim": 16,
             "prompts": {"query": "检索："},
-            "query": {"max_length": 24, "tokenizer": TOKENIZER, "config": {**SHAPE, "model_type": "gte"}},
+            "query": QUERY,
             "document": {
                 "max_length": 24,
                 "tokenizer": TOKENIZER,

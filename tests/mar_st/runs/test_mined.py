@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,7 +14,8 @@ from mar_st.model.mar import open_model
 from mar_st.runs.train import train
 from mar_st.stages.columns import encoder_teacher
 from mar_st.teachers.store import TeacherStore
-from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS, silent
+from tests.conftest import write_jsonl
+from tests.mar_st.train_helpers import silent, triples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,13 +28,8 @@ SECOND = {**FIRST, "name": "second", "negatives": 2, "mine": MINE}
 @pytest.fixture
 def mining_recipe(recipe, tmp_path):
     """A symmetric recipe whose second stage mines negatives with what the first one trained."""
-    rows = [
-        {"query": symptom + question, "positive": answer.format(symptom)}
-        for symptom in SYMPTOMS
-        for question, answer in QUESTIONS.items()
-    ]
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    rows = [{"query": row["query"], "positive": row["positive"]} for row in triples()]
+    path = write_jsonl(tmp_path / "pairs.jsonl", rows)
 
     def build(*overrides, stages=(FIRST, SECOND), **more):
         given = {"data": [{"name": "answers", "path": str(path), "negatives": 0}], **more}
@@ -64,14 +58,9 @@ def test_a_stage_trains_on_the_negatives_that_mar_mine_finds(mining_recipe, tmp_
     told = []
     expected = train(mining, tmp_path / "run", say=told.append)
     assert any("stage second: hard negatives from answers for " in line for line in told)
-    lines = [
-        json.dumps(
-            {"query": t.query, "positive": t.positives[0], "negatives": t.negatives}, ensure_ascii=False
-        )
-        for t in found.triples
-    ]
-    (tmp_path / "mined.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    entry = {"name": "answers", "path": str(tmp_path / "mined.jsonl"), "negatives": 2}
+    rows = [{"query": t.query, "positive": t.positives[0], "negatives": t.negatives} for t in found.triples]
+    path = write_jsonl(tmp_path / "mined.jsonl", rows)
+    entry = {"name": "answers", "path": str(path), "negatives": 2}
     by_hand = {**SECOND, "mine": None, "data": ["answers"]}
     plain = {**mining.data[0].model_dump(mode="json"), "name": "pairs"}
     two = mining_recipe(stages=({**FIRST, "data": ["pairs"]}, by_hand), data=[plain, entry])

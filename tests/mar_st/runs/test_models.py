@@ -21,17 +21,8 @@ from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.models import check_models
 from mar_st.runs.train import train
-from tests.mar_st.runs.sides_recipe import (
-    ALIGN,
-    DOCUMENT_INIT,
-    FAST,
-    JOINT,
-    QUERY_INIT,
-    ROWS,
-    SHAPE,
-    TOKENIZER,
-    silent,
-)
+from tests.mar_st.runs.sides_recipe import ALIGN, DOCUMENT_INIT, FAST, JOINT, QUERY, QUERY_INIT, ROWS
+from tests.mar_st.train_helpers import silent
 
 
 def _query_weights(folder):
@@ -100,12 +91,7 @@ def test_pairs_of_tokens_reach_the_finished_model(recipe, tmp_path):
 
 @pytest.mark.thorough
 def test_a_projection_is_trained_from_the_first_joining_stage(recipe, tmp_path):
-    query = {
-        "max_length": 24,
-        "tokenizer": TOKENIZER,
-        "config": {**SHAPE, "model_type": "gte"},
-        "projection": 24,
-    }
+    query = {**QUERY, "projection": 24}
     built = recipe(dim=24, query=query, stages=[QUERY_INIT, DOCUMENT_INIT, ALIGN, JOINT])
     out = tmp_path / "out"
     model = train(built, out, say=silent)
@@ -123,12 +109,7 @@ def test_a_projection_is_trained_from_the_first_joining_stage(recipe, tmp_path):
 
 @pytest.mark.thorough
 def test_a_symmetric_recipe_may_have_a_projection(recipe, tmp_path):
-    query = {
-        "max_length": 24,
-        "tokenizer": TOKENIZER,
-        "config": {**SHAPE, "model_type": "gte"},
-        "projection": 8,
-    }
+    query = {**QUERY, "projection": 8}
     again = {**QUERY_INIT, "name": "again"}
     built = recipe(dim=8, query=query, document=None, stages=[QUERY_INIT, again])
     model = SentenceTransformer(str(train(built, tmp_path / "out", say=silent)), device="cpu")

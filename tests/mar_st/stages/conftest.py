@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import pytest
-import torch
+
+from mar_st.stages import align, contrastive
+
+
+@pytest.fixture
+def fit_arguments(monkeypatch):
+    """Arguments that a stage passes to the trainer, which does not run."""
+    arguments = {}
+
+    def fit(model, data, loss, stage, settings, **options):
+        arguments.update(data=data, loss=loss, **options)
+
+    for module in (align, contrastive):
+        monkeypatch.setattr(module, "fit", fit)
+    return arguments
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch):
-    """Matrices of this size only lose by threads that wait for each other."""
-    monkeypatch.delenv("MAR_STORE", raising=False)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _fast(one_thread):
+    """All tests of stages."""

@@ -8,7 +8,6 @@ from functools import cache
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
-from transformers import AutoModelForSequenceClassification
 
 from mar_st import MAR
 from mar_st.data.sequences import Triple
@@ -16,7 +15,7 @@ from mar_st.data.training import Source
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage
 from mar_st.stages.trainer import StageSettings
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import make_config, make_tokenizer, save_cross_encoder
 
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "你好"]
 TRIPLES = [
@@ -59,11 +58,7 @@ def encoder(model_type="gte", width=16, seed=0, *, normalise=True, dropout=0.0):
 def cross_encoder(folder, seed=4, labels=1):
     """A cross-encoder with random weights, saved in a folder."""
     torch.manual_seed(seed)
-    config = make_config("bert", 16)
-    config.num_labels = labels
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    make_tokenizer("query").save_pretrained(folder)
-    return CrossEncoder(str(folder), device="cpu")
+    return CrossEncoder(str(save_cross_encoder(folder, labels, width=16)), device="cpu")
 
 
 def mar(dropout=0.0, **options):

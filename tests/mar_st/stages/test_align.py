@@ -86,9 +86,7 @@ def test_texts_are_grouped_by_source_side_and_prompt(sources):
         text_groups(sources[1:2], _stage(texts="queries"))
 
 
-def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
-    fit_arguments = {}
-    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1]))
+def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, fit_arguments):
     double = Source(sources[2].entry.model_copy(update={"weight": 2.0}), texts=sources[2].texts)
     train_align(mar, [double, sources[1]], _stage(), _settings(tmp_path), {})
     assert [len(data) for data in fit_arguments["data"].values()] == [64, 40]
@@ -102,10 +100,8 @@ def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("choice", ["query", "document"])
 def test_the_teacher_sees_queries_with_the_prompt_that_the_stage_names(
-    mar, sources, tmp_path, monkeypatch, choice
+    mar, sources, tmp_path, fit_arguments, choice
 ):
-    fit_arguments = {}
-    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1]))
     prompts = {"query": "医生", "STS": "药"}
     train_align(mar, sources, _stage(teacher_prompt=choice), _settings(tmp_path), prompts)
     assert fit_arguments["prompts"]["answers-queries"] == {"text": "医生"}
@@ -155,11 +151,7 @@ def test_raw_vectors_are_those_before_the_normalisation(
     torch.testing.assert_close(features["sentence_embedding"].norm(dim=1), torch.ones(2))
 
 
-def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, monkeypatch):
-    fit_arguments = {}
-    monkeypatch.setattr(
-        align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1], loss=args[2])
-    )
+def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, fit_arguments):
     stage = _stage(texts="queries", text_weights=[0.6, 0.2])
     train_align(mar, sources[1:3], stage, _settings(tmp_path), {"query": "医生"})
     assert fit_arguments["loss"].text_weights == (0.6, 0.2)
@@ -186,12 +178,9 @@ def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_
         query=(make_config("gte", 16), make_tokenizer("query")), document=document_source
     )
     teacher = ModelTeacher.of_documents(mar, TeacherStore(tmp_path))
+
+    def vectors(texts, _):
+        return teacher.vectors(texts, "document")
+
     with pytest.raises(MarError, match="have 32 dimensions, the query encoder's 16"):
-        align.align_to(
-            narrow,
-            lambda texts, _: teacher.vectors(texts, "document"),
-            sources[2:3],
-            _stage(),
-            _settings(tmp_path),
-            {},
-        )
+        align.align_to(narrow, vectors, sources[2:3], _stage(), _settings(tmp_path), {})

@@ -8,18 +8,8 @@ from sentence_transformers import SentenceTransformer
 from mar_st.data.sequences import Triple
 from mar_st.errors import MarError
 from mar_st.model.adapters import has_adapter
-from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_contrastive
-from tests.mar_st.stages.helpers import (
-    TRIPLES,
-    apart,
-    changed,
-    encoder,
-    settings,
-    source,
-    stage,
-    weights,
-)
+from tests.mar_st.stages.helpers import TRIPLES, apart, changed, encoder, settings, source, stage, weights
 
 
 def _train(folder, model=None, sources=None, prompts=None, **fields):
@@ -27,18 +17,6 @@ def _train(folder, model=None, sources=None, prompts=None, **fields):
     run = settings(folder)
     train_contrastive(model, sources or [source()], stage("contrastive", **fields), run, prompts or {})
     return model
-
-
-@pytest.fixture
-def fit_arguments(monkeypatch):
-    """Arguments that the stage passes to the trainer, which does not run."""
-    arguments = {}
-
-    def fit(model, data, loss, stage, settings, **options):
-        arguments.update(data=data, loss=loss, **options)
-
-    monkeypatch.setattr(contrastive, "fit", fit)
-    return arguments
 
 
 def _ranks(model):
@@ -49,11 +27,8 @@ def _ranks(model):
 
 
 def test_prompts_stand_before_queries_and_documents(tmp_path, fit_arguments):
-    sources = [
-        source("plain"),
-        source("asked", prompt="query", negatives=2),
-        source("sts", prompt="STS", symmetric=True),
-    ]
+    asked = source("asked", prompt="query", negatives=2)
+    sources = [source("plain"), asked, source("sts", prompt="STS", symmetric=True)]
     prompts = {"query": "医生", "STS": "你好", "document": "药"}
     _train(tmp_path, sources=sources, prompts=prompts)
     documents = {"positive": "药", "negative_1": "药"}

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
-from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_distill
 from mar_st.teachers.model import ModelTeacher
 from tests.mar_st.stages.helpers import (
@@ -46,40 +45,16 @@ def _divergence(student, teacher):
 def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path):
     teacher = _teacher()
     before, kept = _divergence(encoder(), teacher), weights(teacher)
-    student = _train(
-        tmp_path,
-        teacher=teacher,
-        max_steps=30,
-        contrastive_weight=0.0,
-        kl_scope="batch",
-        learning_rate=1e-2,
-    )
+    fields = {"max_steps": 30, "contrastive_weight": 0.0, "kl_scope": "batch", "learning_rate": 1e-2}
+    student = _train(tmp_path, teacher=teacher, **fields)
     assert _divergence(student, teacher) < 0.75 * before
     assert not changed(teacher, kept)
     assert not student.training
 
 
-@pytest.fixture
-def fit_arguments(monkeypatch):
-    """Arguments that the stage passes to the trainer, which does not run."""
-    arguments = {}
-
-    def fit(model, data, loss, stage, settings, **options):
-        arguments.update(data=data, loss=loss, **options)
-
-    monkeypatch.setattr(contrastive, "fit", fit)
-    return arguments
-
-
 def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
-    fields = {
-        "kl_weight": 2.0,
-        "kl_scope": "batch",
-        "contrastive_weight": 0.5,
-        "false_negative_margin": 0.25,
-        "mini_batch_size": 2,
-        "mini_batch_tokens": 64,
-    }
+    fields = {"kl_weight": 2.0, "kl_scope": "batch", "contrastive_weight": 0.5}
+    fields |= {"false_negative_margin": 0.25, "mini_batch_size": 2, "mini_batch_tokens": 64}
     _train(tmp_path, negatives=2, **fields)
     loss = fit_arguments["loss"]
     assert {name: getattr(loss, name) for name in fields} == fields

@@ -53,18 +53,9 @@ def test_lora_on_the_document_side_is_merged(tmp_path):
     assert not has_adapter(model.route_modules("document")[0])
 
 
-def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
-    fit_arguments = {}
-    monkeypatch.setattr(
-        contrastive, "fit", lambda *args, **options: fit_arguments.update(loss=args[2], **options)
-    )
-    fields = {
-        "dims": (16, 4),
-        "both_directions": True,
-        "false_negative_margin": 0.25,
-        "mini_batch_size": 2,
-        "mini_batch_tokens": 64,
-    }
+def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
+    fields = {"dims": (16, 4), "both_directions": True, "false_negative_margin": 0.25}
+    fields |= {"mini_batch_size": 2, "mini_batch_tokens": 64}
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "药"}, negatives=2, **fields)
     loss = fit_arguments["loss"]
@@ -96,11 +87,7 @@ def test_freezing_documents_keeps_their_vectors(tmp_path):
 
 @pytest.mark.parametrize(
     ("fields", "renormalise", "size"),
-    [
-        ({}, True, 3),
-        ({"kl_weight": 0.5}, False, None),
-        ({"both_directions": True, "dims": (4, 8)}, False, 3),
-    ],
+    [({}, True, 3), ({"kl_weight": 0.5}, False, None), ({"both_directions": True, "dims": (4, 8)}, False, 3)],
 )
 def test_stored_and_encoded_frozen_documents_train_the_same_weights(
     tmp_path, monkeypatch, fields, renormalise, size
@@ -134,18 +121,8 @@ def test_symmetric_data_with_frozen_queries_are_refused(tmp_path):
 NAMES = ("query", "positive", "negative_1")
 
 
-def _recorded_fit(monkeypatch):
-    arguments = {}
-
-    def fit(model, data, loss, stage, settings, **options):
-        arguments.update(data=data, loss=loss, **options)
-
-    monkeypatch.setattr(contrastive, "fit", fit)
-    return arguments
-
-
-def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
-    fit_arguments, model = _recorded_fit(monkeypatch), mar()
+def test_the_document_encoder_teaches_at_its_full_width(tmp_path, fit_arguments):
+    model = mar()
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     prompts = {"query": "医生", "STS": "药", "document": "你好"}
     fields = {"kl_scope": "batch", "contrastive_weight": 0.5, "kl_weight": 2.0}
@@ -164,8 +141,8 @@ def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
     assert type(fit_arguments["loss"]) is AsymInfoNCELoss
 
 
-def test_the_kl_is_zero_if_all_vectors_equal_the_teachers(tmp_path, monkeypatch):
-    fit_arguments, model = _recorded_fit(monkeypatch), mar()
+def test_the_kl_is_zero_if_all_vectors_equal_the_teachers(tmp_path, fit_arguments):
+    model = mar()
     _train(tmp_path, model, kl_weight=1.0)
     rows = fit_arguments["data"]["qa"][:]
     loss = ScoreDistillLoss(model, temperature=0.1, contrastive_weight=0)
@@ -181,15 +158,19 @@ def test_the_kl_is_zero_if_all_vectors_equal_the_teachers(tmp_path, monkeypatch)
     assert divergence(both) > 1e-3
 
 
-def test_a_cross_encoder_teaches_both_encoders(tmp_path, monkeypatch):
-    teacher = cross_encoder(tmp_path / "teacher")
+TAUGHT = {"kl_weight": 1.0, "contrastive_weight": 0.0, "teacher": "cross-encoder:any"}
+
+
+def test_a_cross_encoder_teaches_both_encoders(tmp_path):
     model = mar()
     before = weights(model)
-    fields = {"kl_weight": 1.0, "contrastive_weight": 0.0, "teacher": "cross-encoder:any"}
-    _train(tmp_path, model, taught_by=teacher, **fields)
+    _train(tmp_path, model, taught_by=cross_encoder(tmp_path / "teacher"), **TAUGHT)
     assert _sides(changed(model, before)) == {"query", "document"}
-    fit_arguments = _recorded_fit(monkeypatch)
-    _train(tmp_path, taught_by=teacher, **fields)
+
+
+def test_labels_of_a_cross_encoder_are_its_logits(tmp_path, fit_arguments):
+    teacher = cross_encoder(tmp_path / "teacher")
+    _train(tmp_path, taught_by=teacher, **TAUGHT)
     assert fit_arguments["loss"].teacher_temperature == 1.0
     row = fit_arguments["data"]["qa"][0]
     pairs = [(row["query"], row[name]) for name in NAMES[1:]]

@@ -83,10 +83,7 @@ def test_a_learnt_temperature_does_not_decay(tmp_path, monkeypatch):
 def test_each_route_has_its_own_learning_rate(tmp_path):
     model = mar()
     before = weights(model)
-    options = {
-        "router_mapping": {"a": ROUTES},
-        "learning_rate_mapping": {r"sub_modules\.document\.": 1e-9},
-    }
+    options = {"router_mapping": {"a": ROUTES}, "learning_rate_mapping": {r"sub_modules\.document\.": 1e-9}}
     train(tmp_path, model=model, options=options)
     moved = {
         route: max((model.state_dict()[n] - before[n]).abs().max() for n in before if f".{route}." in n)
