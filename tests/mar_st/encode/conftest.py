@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mar_st import MAR
-from tests.mar_st.encode.corpora import encode, files, rows, write
+from tests.conftest import write_jsonl
+from tests.mar_st.encode.corpora import encode, files, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    return write(tmp_path / "corpus.jsonl", rows(100))
+    return write_jsonl(tmp_path / "corpus.jsonl", rows(100))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,12 +27,6 @@ def rows(number: int) -> list[dict[str, str]]:
         text = "".join(rng.choice(list(ALPHABET), min(1 + rng.geometric(0.1), 40)))
         documents.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
     return documents
-
-
-def write(path: Path, content: list[dict[str, str]]) -> Path:
-    lines = [json.dumps(row, ensure_ascii=False) for row in content]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
 
 
 def encode(

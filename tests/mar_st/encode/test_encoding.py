@@ -20,7 +20,8 @@ from mar_st.encode.folder import VectorFolder, text_digests, write_vectors
 from mar_st.encode.settings import EncodeSettings
 from mar_st.errors import MarError
 from mar_st.model.digest import space_of
-from tests.mar_st.encode.corpora import ATOL, encode, files, rows, write
+from tests.conftest import write_jsonl
+from tests.mar_st.encode.corpora import ATOL, encode, files, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,14 +119,14 @@ def test_another_model_setting_or_corpus_is_refused(
     with pytest.raises(MarError, match="model: was"):
         encode(other, corpus, out)
     for content in ([rows(100)[1], rows(100)[0], *rows(100)[2:]], rows(101)):
-        write(corpus, content)
+        write_jsonl(corpus, content)
         with pytest.raises(MarError, match="corpus: was"):
             encode(model, corpus, out)
     assert files(out) == whole
 
 
 def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
-    write(tmp_path / "twice.jsonl", [*rows(5), rows(1)[0]])
+    write_jsonl(tmp_path / "twice.jsonl", [*rows(5), rows(1)[0]])
     with pytest.raises(MarError, match="the id 'd0' occurs twice"):
         encode(model, tmp_path / "twice.jsonl", tmp_path / "v")
     with pytest.raises(MarError, match="There is no folder"):
@@ -144,7 +145,7 @@ def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_killed_it_resumes_to_the_same_files(model: Path, tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus.jsonl", rows(400))
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", rows(400))
     whole = files(encode(model, corpus, tmp_path / "whole").path)
     code = "import sys; from mar_st import encode_corpus; encode_corpus(*sys.argv[1:4], shard=16)"
     command = [sys.executable, "-c", code, str(model), str(corpus), str(tmp_path / "v")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
+from tests.conftest import write_jsonl
 from tests.mar_st.gpu_helpers import texts, write_sides
 
 pytestmark = pytest.mark.gpu
@@ -37,17 +36,9 @@ def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precisi
     sides = write_sides(tmp_path / "sides", torch.float32)
     mar = MAR.from_encoders(**{side: str(path) for side, path in sides.items()}, device="cpu")
     mar.save_pretrained(str(tmp_path / "mar"))
-    corpus = tmp_path / "corpus.jsonl"
-    lines = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate(texts())]
-    corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    encode_corpus(
-        tmp_path / "mar",
-        corpus,
-        tmp_path / "vectors",
-        settings=EncodeSettings(dtype=DTYPES[precision]),
-        shard=32,
-        show_progress=False,
-    )
+    rows = [{"_id": str(i), "text": text} for i, text in enumerate(texts())]
+    corpus, settings = write_jsonl(tmp_path / "corpus.jsonl", rows), EncodeSettings(dtype=DTYPES[precision])
+    encode_corpus(tmp_path / "mar", corpus, tmp_path / "vectors", settings, shard=32, show_progress=False)
     folder = VectorFolder.open(tmp_path / "vectors")
     assert folder.ids.to_pylist() == [str(i) for i in range(len(texts()))]
     model = SentenceTransformer(str(tmp_path / "mar"), device=str(gpu))

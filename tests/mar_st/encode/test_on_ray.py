@@ -11,7 +11,8 @@ import pytest
 from mar_st.encode.encoding import encode_corpus
 from mar_st.encode.settings import EncodeSettings
 from mar_st.errors import MarError
-from tests.mar_st.encode.corpora import files, rows, write
+from tests.conftest import write_jsonl
+from tests.mar_st.encode.corpora import files, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +36,10 @@ def cluster() -> Iterator[Any]:
         ray_cluster.shutdown()
 
 
-def test_a_lost_machine_changes_nothing(
-    model: Path,
-    tmp_path: Path,
-    cluster: Any,
-) -> None:
+def test_a_lost_machine_changes_nothing(model: Path, tmp_path: Path, cluster: Any) -> None:
     import ray
 
-    corpus = write(tmp_path / "corpus.jsonl", rows(1600))
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", rows(1600))
     whole = encode_corpus(model, corpus, tmp_path / "whole", shard=8, threads=1, show_progress=False)
     assert len([node for node in ray.nodes() if node["Alive"]]) == 2
     shards = tmp_path / "v" / "shards"
@@ -68,12 +65,8 @@ def test_a_lost_machine_changes_nothing(
     assert files(folder.path) == files(whole.path)
 
 
-def test_errors_of_a_machine_are_reported(
-    model: Path,
-    tmp_path: Path,
-    cluster: Any,
-) -> None:
-    corpus = write(tmp_path / "corpus.jsonl", rows(20))
+def test_errors_of_a_machine_are_reported(model: Path, tmp_path: Path, cluster: Any) -> None:
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", rows(20))
     with pytest.raises(MarError, match="32 dimensions; 33"):
         encode_corpus(
             model, corpus, tmp_path / "v", EncodeSettings(dim=33), shard=8, engine="ray", show_progress=False
