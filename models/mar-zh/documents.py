@@ -2,8 +2,7 @@
 
 usage: documents.py start SOURCE OUT           bge-small-zh-v1.5 in float32; its tokenizer lower-cases
        documents.py finish MODEL OUT           MODEL for texts of up to 256 tokens, as it is after packing
-       documents.py two LADDER OUT             the two layers alone, from the result of `mar align`
-       documents.py package LADDER TWO HERE    the packed model, with these two layers
+       documents.py package LADDER HERE        the packed model, from the result of `mar align`
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from mar_st.model.mar import MAR
 from mar_st.model.packed import unpack
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tools are not installed
@@ -51,17 +49,8 @@ def finish(model: Path, out: Path) -> None:
     write(out / "tokenizer.json", content)
 
 
-def two(ladder: Path, out: Path) -> None:
-    """Write the query encoder of two layers as a model of its own, which `mar align` trains further."""
-    MAR.from_pretrained(ladder, query="query-2", routes="query").save_pretrained(str(out))
-
-
-def package(ladder: Path, layers: Path, here: Path) -> None:
+def package(ladder: Path, here: Path) -> None:
     """Write the packed model of the package."""
-    shutil.copyfile(
-        layers / "query_0_Transformer" / "model.safetensors",
-        ladder / "query-2_0_Transformer" / "model.safetensors",
-    )
     records = ladder / "ladder.json", ladder / "space.json", *ladder.glob("*.png"), *ladder.glob("*.jsonl")
     for record in records:
         record.unlink(missing_ok=True)
@@ -105,4 +94,4 @@ def write(path: Path, content: object) -> None:
 
 
 if __name__ == "__main__":
-    {"start": start, "finish": finish, "two": two, "package": package}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"start": start, "finish": finish, "package": package}[sys.argv[1]](*map(Path, sys.argv[2:]))

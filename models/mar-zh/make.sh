@@ -8,16 +8,12 @@ $steps start "${SOURCE:?the folder of BAAI/bge-small-zh-v1.5}" base
 mar train mar-zh --set document.source=base --out run
 mar trim run/model trimmed --keep 12000 --texts data/texts.jsonl --texts data/pairs.jsonl
 $steps finish trimmed documents
-python "$here/queries.py" data/pairs.jsonl data/texts.jsonl first.jsonl more.jsonl
-head -n 10240 more.jsonl > queries.jsonl
+python "$here/queries.py" data/pairs.jsonl data/texts.jsonl queries.jsonl
 # Without the prompt: the small query encoders learn the vectors of prompted queries from the bare ones.
-mar align --teacher documents --queries first.jsonl --prompt "" --out ladder --ladder lookup,2,full --default-rung full \
+mar align --teacher documents --queries queries.jsonl --prompt "" --out ladder --ladder lookup,2,full --default-rung full \
   --epochs 1 --temperature 0.02
-$steps two ladder two
-mar align --teacher documents --queries queries.jsonl --prompt "" --student two --out longer --ladder 2 --query-only \
-  --epochs 1 --temperature 0.02 --learning-rate 5e-4
 rm -rf "$here/src/mar_zh/model" "$here/src/mar_zh/sample/vectors"
-$steps package ladder longer "$here"
+$steps package ladder "$here"
 cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given
 PYTHONPATH="$here/src" mar encode mar-zh corpus.jsonl vectors --precision float16
 rm -f vectors/.lock
