@@ -203,7 +203,7 @@ def _disagreement(score: Mapping[str, Any], kappas: Mapping[str, float | None], 
 def _cells(score: Mapping[str, Any]) -> list[str]:
     if "not shown" in score:
         return [f"not shown: {score['not shown']}"] * 2
-    return [with_interval(*score[name], form=".3f") for name in (PER_CASE, MEAN)]
+    return [with_interval(value, low, high, ".3f") for value, low, high in (score[PER_CASE], score[MEAN])]
 
 
 def _page(scores: Sequence[Mapping[str, Any]], grader: str, details: Mapping[str, Any]) -> str:
