@@ -130,7 +130,7 @@ def main() -> None:
 
     from medteb_mteb.curation.judge.judges import Judges
     from medteb_mteb.curation.judge.judging import grade_pools
-    from medteb_mteb.curation.judge.material import read_material
+    from medteb_mteb.curation.judge.material import PooledSettings, read_material
 
     limit = options.concurrency / options.latency
     here, there = multiprocessing.Pipe()
@@ -140,7 +140,11 @@ def main() -> None:
     url = here.recv()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = write_input(folder, int(limit * options.seconds), options.passages)
+        queries, documents, pools = write_input(folder, int(limit * options.seconds), options.passages)
+        out = folder / "out"
+        given = PooledSettings(
+            queries=queries, documents=documents, pools=pools, out=out, already_anonymous=True
+        )
         entry = {
             "name": "one", "model": "rule-words", "base_url": url, "passages": options.passages,
             "concurrency": options.concurrency,
@@ -149,8 +153,7 @@ def main() -> None:
         import openai  # noqa: F401 - not part of the measured time
 
         started, cpu = time.monotonic(), time.process_time()
-        material = read_material(*paths, already_anonymous=True)
-        report = grade_pools(material, config, folder / "out", folder / "j.sqlite", show_progress=False)
+        report = grade_pools(read_material(given), config, out, folder / "j.sqlite")
         whole, cpu = time.monotonic() - started, time.process_time() - cpu
     totals = account(url)
     reached = totals["made"] / (totals["last"] - totals["first"])
