@@ -187,7 +187,7 @@ def test_the_digest_covers_contents_names_and_settings(tmp_path):
     assert data_digest(_entry(path, limit=3)) != first
     write_jsonl(tmp_path / "rows.jsonl", ROWS[:-1])
     assert data_digest(_entry(path)) != first
-    with pytest.raises(MarError, match="There is no file"):
+    with pytest.raises(MarError):
         data_digest(str(tmp_path / "absent"))
 
 

@@ -57,5 +57,5 @@ def test_negatives_come_from_the_given_corpus(data, tmp_path):
     assert mined <= {*corpus, *known}
     contents = [(tmp_path / f"mined{number}" / "triples.jsonl").read_bytes() for number in (0, 1)]
     assert contents[0] == contents[1]
-    with pytest.raises(MarError, match="There is no file"):
+    with pytest.raises(MarError):
         _mine(data, tmp_path / "other", corpus=tmp_path / "nowhere.jsonl")

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, Validation
 from mar_st.data.rows import read_rows
 from mar_st.errors import MarError
 from mar_st.options import invalid
-from mar_st.text.values import as_date, as_id, as_text, writable
+from mar_st.text.values import as_date, as_id, as_number, as_text, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,13 +58,20 @@ def _stripped(value: Any) -> str:
     return str(value).strip()
 
 
+def _number(value: Any) -> int | float:
+    number = as_number(value)
+    if not number:
+        raise ValueError("expected a number that is not 0")
+    return int(number) if number == int(number) else number
+
+
 #: A text that is not empty, and texts that may be missing.
 Text = Annotated[str, BeforeValidator(_stripped)]
 Texts = Annotated[str, BeforeValidator(_joined)]
 
 
 class _Row(BaseModel):
-    """What all rows have; the date is a day or month, empty if unknown."""
+    """Fields of all rows. The date is a day or a month, empty if unknown."""
 
     id: Annotated[str, BeforeValidator(as_id)] = Field(validation_alias=AliasChoices(*IDS))
     date: Annotated[str, BeforeValidator(_day)] = Field(
@@ -72,6 +79,12 @@ class _Row(BaseModel):
     )
     narrative: Texts = ""
     request: Texts = Field("", validation_alias=AliasChoices("question", "core_request"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out empty fields: a table has all columns in all rows, also those of another form."""
+        return {name: value for name, value in values.items() if value not in (None, "", [])}
 
     @property
     def question(self) -> str:
@@ -95,7 +108,7 @@ class Criterion(BaseModel):
     """A statement about an answer that is met or not; the points of a mistake are negative."""
 
     criterion: Text
-    points: int | float
+    points: Annotated[int | float, BeforeValidator(_number)]
     tags: list[str] | None = None
 
     @property
@@ -121,10 +134,8 @@ class Rubric(_Row):
     def _answerable(self) -> Self:
         if not any(one.content for one in self.messages):
             raise ValueError("expected prompt, a list of messages with role and content (or core_request)")
-        if not all(one.points for one in self.criteria) or all(one.points < 0 for one in self.criteria):
-            raise ValueError(
-                "a criterion has 0 points, or none has positive ones, so there is nothing to reach"
-            )
+        if all(one.points < 0 for one in self.criteria):
+            raise ValueError("no criterion has positive points, so there is nothing to reach")
         return self
 
     @property

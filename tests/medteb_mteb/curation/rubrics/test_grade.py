@@ -81,6 +81,15 @@ def test_rubrics_and_cases_of_all_forms_are_read(rubrics, tmp_path, write):
     assert (plain.question, plain.advice, plain.date) == ("要忌口吗？", "不用。", "2026-03-01")
 
 
+def test_empty_columns_of_a_table_count_as_missing(rubrics, tmp_path, write):
+    names = dict.fromkeys({name for row in (OURS, HEALTHBENCH, LIVE) for name in row} - {"date"})
+    whole = [{**names, "date": None, **LIVE}, {**names, **OURS}]
+    for row in whole:
+        row["question"] = ""
+    third, first = read_rubrics(write(tmp_path / "whole.jsonl", whole))
+    assert [first, third] == read_rubrics(rubrics)[::2]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -88,6 +97,7 @@ def test_rubrics_and_cases_of_all_forms_are_read(rubrics, tmp_path, write):
         {"rubrics": []},
         {"rubrics": [{"criterion": "x", "points": -1}]},
         {"rubrics": [{"criterion": "x", "points": 0}, {"criterion": "y", "points": 1}]},
+        {"rubrics": [{"criterion": "x", "points": True}]},
         {"rubrics": [{"criterion": " ", "points": 1}]},
         {"prompt": "text"},
         {"prompt": []},
