@@ -30,7 +30,7 @@ import torch
 import yaml
 
 from mar_st import MAR
-from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value, swapped_means
+from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value
 from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.model.digest import modules_digest
 from mar_st.model.mar import open_model
@@ -212,7 +212,8 @@ def paired(first: Row, second: Row, names: tuple[str, ...]) -> tuple[float, floa
     weighted = np.concatenate([gap * total / len(gap) / len(names) for gap in gaps.values()])
     rng = np.random.default_rng(0)
     swaps = (rng.integers(0, 2, (100, total)).astype(bool) for _ in range(DRAWS // 100))
-    return weighted.mean(), low, high, p_value(weighted.mean(), swapped_means(weighted, swaps))
+    drawn = np.concatenate([np.where(swap, -weighted, weighted).mean(axis=1) for swap in swaps])
+    return weighted.mean(), low, high, p_value(weighted.mean(), drawn)
 
 
 def table(rows: dict[str, Row], against: str | None) -> list[str]:

@@ -25,7 +25,7 @@ class TrainSettings(Settings):
     tiny: bool = Field(
         default=False, description="Use small random encoders of the same architectures, and packaged data."
     )
-    out: Path | None = Field(default=None, description="Run folder; default: runs/NAME.")
+    out: Path | None = Field(default=None, description="Run folder; default: runs/NAME, or runs/NAME-tiny.")
     save_steps: int = Field(default=200, ge=1, description="Number of steps between checkpoints.")
     report_to: tuple[str, ...] = Field(
         default=(), description="Tracker to report to, e.g. tensorboard or wandb; may be repeated."
@@ -40,7 +40,9 @@ class AblateSettings(Settings):
     """Settings of `mar ablate`."""
 
     study: Annotated[str, Argument()] = Field(description="Name of a packaged study, or a YAML file.")
-    out: Path | None = Field(default=None, description="Folder of the study; default: runs/NAME.")
+    out: Path | None = Field(
+        default=None, description="Folder of the study; default: runs/NAME, or runs/NAME-tiny."
+    )
     seeds: int | None = Field(default=None, ge=1, description="Train only this number of seeds.")
     tiny: bool = Field(default=False, description="Use small random encoders and packaged data.")
 
@@ -70,12 +72,16 @@ def run_train(settings: TrainSettings) -> dict[str, Any]:
 
     model = train(
         recipe,
-        settings.out or Path("runs") / recipe.name,
+        settings.out or _default_out(recipe.name, tiny=settings.tiny),
         save_steps=settings.save_steps,
         say=say,
         report_to=settings.report_to,
     )
     return {"model": str(model)}
+
+
+def _default_out(name: str, *, tiny: bool) -> Path:
+    return Path("runs") / (f"{name}-tiny" if tiny else name)  # a trial must not replace the real run
 
 
 def show_trained(result: dict[str, Any]) -> str:
@@ -110,7 +116,7 @@ def run_ablate(settings: AblateSettings) -> dict[str, str | None]:
         study, options = study.model_copy(update={"tasks": tasks}), {"prepare": shrink}
     table = run_study(
         study,
-        settings.out or Path("runs") / study.name,
+        settings.out or _default_out(study.name, tiny=settings.tiny),
         say=say,
         **options,
     )

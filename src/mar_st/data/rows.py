@@ -22,7 +22,7 @@ from mar_st.text.values import TsvCell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["HUB", "ROW_SUFFIXES", "Row", "hub_dataset", "locate", "read_rows", "row_files"]
+__all__ = ["HUB", "PACKAGE", "ROW_SUFFIXES", "Row", "hub_dataset", "locate", "read_rows", "row_files"]
 
 HUB, PACKAGE = "hub:", "package:"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -336,7 +336,8 @@ def _dataset_rows(name: str, data: Any) -> Iterator[Row]:
         if "entailment" in (getattr(feature, "names", None) or ())
     }
     for number, values in enumerate(data, 1):
-        classes = {c: f.int2str(values[c]) for c, f in named.items() if (values[c] or 0) >= 0}
+        known = {c: values[c] for c in named if values[c] is not None and values[c] >= 0}
+        classes = {c: named[c].int2str(number) for c, number in known.items()}
         yield Row(f"{name}, row {number}", {**values, **classes})
 
 

@@ -132,8 +132,9 @@ def read_source(entry: Data, seed: int = 0) -> Source:
             reader.left_out[FALSE_NEGATIVES] = false
     if entry.limit is not None and len(rows) > entry.limit:
         reader.left_out["beyond the limit"] += len(rows) - entry.limit
-        drawn = np.array(sorted(random.Random(seed).sample(range(len(rows)), entry.limit)))
-        rows = rows.take(pa.array(drawn))
+        drawn = np.zeros(len(rows), dtype=bool)
+        drawn[random.Random(seed).sample(range(len(rows)), entry.limit)] = True
+        rows = rows.filter(pa.array(drawn))  # take() joins the chunks, of at most 2 GiB
     if not len(rows):
         condition = ", ".join(f"{column} in {list(values)}" for column, values in entry.where.items())
         what = "texts" if form == "texts" else "triples"
@@ -163,7 +164,8 @@ def data_digest(data: str | Data) -> str:
     path = data if isinstance(data, str) else data.path
     content: list[Any] = []
     if path.startswith(HUB):
-        content.append(hub_dataset(path)._fingerprint)
+        table = "" if isinstance(data, str) else TABLES[data.role]
+        content.append(hub_dataset(path, table)._fingerprint)
     else:
         root = locate(path)
         folder, files = (root.parent, [root]) if root.is_file() else (root, sorted(root.rglob("*")))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -83,16 +83,6 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
             each = [_correlations(row[index], gold, scores.kind) for row in scores.values]
             chunks.append(np.mean(each, axis=0))
     return np.concatenate(chunks)
-
-
-def swapped_means(differences: Array, swaps: Iterable[NDArray[np.bool_]]) -> Array:
-    """Return the mean difference of two systems for each draw of a paired randomisation test, `(draws,)`.
-
-    Args:
-        differences: Score of the first system minus that of the second, by item, `(items,)`.
-        swaps: True for items whose two scores are swapped, `(some of the draws, items)` at a time.
-    """
-    return np.concatenate([np.where(swap, -differences, differences).mean(axis=1) for swap in swaps])
 
 
 def p_value(observed: float, drawn: Array) -> float:

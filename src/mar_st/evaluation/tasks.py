@@ -21,7 +21,7 @@ from mar_st.data.rows import Row, locate, read_rows
 from mar_st.data.trec import read_qrels
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Kind, Scores
-from mar_st.files import parse_yaml
+from mar_st.files import card_header
 from mar_st.options import Settings
 from mar_st.text.values import as_id, as_number, as_text
 
@@ -61,9 +61,6 @@ class Task(Settings):
         "Default: ndcg@10, map (rerank), pearson",
     )
     split: str = "test"
-    prompt: str | None = Field(
-        default=None, description="name of the prompt put before queries; default by type, as mteb chooses it"
-    )
 
 
 @dataclass(frozen=True)
@@ -127,9 +124,7 @@ def load_task(task: Task) -> TaskData:
         choice = "pearson, spearman" if kind == "sts" else "ndcg@K, recall@K, p@K, map, mrr"
         raise MarError(f"task {task.name}: {metric!r} is not a metric of {kind} tasks; choose from {choice}.")
     read = _read_pairs(folder, task.split) if kind == "sts" else _read_retrieval(folder, task.split, kind)
-    settings: dict[str, Any] = {
-        "type": kind, "metric": metric, "split": task.split, "prompt": task.prompt
-    }  # fmt: skip
+    settings: dict[str, Any] = {"type": kind, "metric": metric, "split": task.split}
     if kind == "retrieval" and _ignores_identical_ids(folder):
         settings["ignore_identical_ids"] = read["ignore_identical_ids"] = True
     content = json.dumps([settings, read], ensure_ascii=False, sort_keys=True)
@@ -138,10 +133,7 @@ def load_task(task: Task) -> TaskData:
 
 def _ignores_identical_ids(folder: Path) -> bool:
     """Return the setting in the header of the folder's card, as `medteb run` reads it."""
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8-sig") if card.is_file() else ""
-    header = parse_yaml(text.split("---", 2)[1]) if text.startswith("---") else None
-    settings = header.get("medteb") if isinstance(header, dict) else None
+    settings = card_header(folder).get("medteb")
     return isinstance(settings, dict) and settings.get("ignore_identical_ids") is True
 
 
@@ -305,11 +297,8 @@ def encode_texts(model: SentenceTransformer, texts: Sequence[str], data: TaskDat
     Args:
         model: Any sentence-transformers model; texts without a role take its query route if it has routes.
         texts: Queries, documents, or one side of text pairs.
-        data: The task; its `prompt` replaces that of texts that are not documents.
+        data: The task.
         role: None for text pairs.
-
-    Raises:
-        MarError: The task asks for a prompt that the model does not have.
     """
     from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
@@ -321,13 +310,6 @@ def encode_texts(model: SentenceTransformer, texts: Sequence[str], data: TaskDat
     has_routes = any(isinstance(module, Router) for module in model.children())
     kind = _MTEB_TYPES[data.type]
     names: Sequence[str] = (kind,) if role is None else (f"{kind}-{role}", kind, role)
-    if data.task.prompt is not None and role != "document":
-        if data.task.prompt not in model.prompts:
-            raise MarError(
-                f"task {data.task.name} asks for the prompt {data.task.prompt!r}; the model has "
-                f"{', '.join(model.prompts) or 'none'}."
-            )
-        names = (data.task.prompt,)
     stored = [str(model.prompts[name]) for name in names if name in model.prompts]
     if stored or has_routes:
         options["prompt"] = stored[0] if stored else ""

@@ -69,6 +69,11 @@ class Shape:
         """Return the number of its layers."""
         return int(self._value("num_hidden_layers"))
 
+    @property
+    def heads(self) -> int:
+        """Return the number of its attention heads."""
+        return int(self._value("num_attention_heads"))
+
     def _value(self, name: str) -> Any:
         """Return a value of the configuration, which an architecture may call by another name."""
         if name in self.config:

@@ -65,8 +65,7 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
         rows: Number of texts.
         length: Tokens per text, padding included.
     """
-    heads = int(shape.config["num_attention_heads"])
-    width = heads * int(shape.config.get("head_dim") or shape.width // heads)
+    width = shape.heads * int(shape.config.get("head_dim") or shape.width // shape.heads)
     attention = 4 * length * width * shape.layers
     if shape.config["model_type"] in CAUSAL_MODELS:
         attention /= 2

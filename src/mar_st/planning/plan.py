@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples, distinct_texts
-from mar_st.data.training import read_source
+from mar_st.data.training import Source, read_source
 from mar_st.errors import MarError
 from mar_st.planning.backbones import POSITION_IDS_ONLY, count, recipe_shapes
 from mar_st.planning.costs import (
@@ -106,9 +106,11 @@ def plan(recipe: Recipe, gpus: str = "1xH100") -> list[StagePlan]:
     return plans
 
 
-def short_of_memory(recipe: Recipe, launch: Launch, memory: float, stages: Iterable[Stage]) -> Iterator[str]:
+def short_of_memory(
+    recipe: Recipe, launch: Launch, memory: float, stages: Iterable[Stage], sources: Iterable[Source]
+) -> Iterator[str]:
     """Yield a line for each stage that needs more than the `memory` bytes of a device."""
-    planner = Planner(recipe, launch)
+    planner = Planner(recipe, launch, sources)
     for stage in stages:
         peak = planner.stage(stage).memory["peak"]
         if peak > USABLE_SHARE * memory:
@@ -120,11 +122,27 @@ def short_of_memory(recipe: Recipe, launch: Launch, memory: float, stages: Itera
             )
 
 
-class Planner:
-    """Plans the stages of one recipe; data are read once."""
+def _source_here(entry: Data) -> Source | None:
+    """Read an entry whose data are on this machine."""
+    try:
+        here = not entry.path.startswith("hub:") and locate(entry.path) is not None
+    except MarError:
+        here = False
+    return read_source(entry, 0) if here else None
 
-    def __init__(self, recipe: Recipe, launch: Launch) -> None:
+
+class Planner:
+    """Plans the stages of one recipe; data are read once.
+
+    Args:
+        recipe: The recipe.
+        launch: How it will be launched.
+        sources: Data that were read before.
+    """
+
+    def __init__(self, recipe: Recipe, launch: Launch, sources: Iterable[Source] = ()) -> None:
         self.recipe, self.launch = recipe, launch
+        self._sources = {source.entry.name: source for source in sources}
         self.shapes = recipe_shapes(recipe)
         widths: dict[Side, tuple[int, int]] = {}
         for side, backbone in recipe.backbones.items():
@@ -211,12 +229,8 @@ class Planner:
         """Read the numbers and lengths of an entry; return False if its data are not here."""
         if entry.name in self._texts:
             return entry.name not in self._missing
-        try:
-            here = not entry.path.startswith("hub:") and locate(entry.path) is not None
-        except MarError:
-            here = False
-        if here:
-            source = read_source(entry, 0)
+        source = self._sources.get(entry.name) or _source_here(entry)
+        if source is not None:
             queries, documents = distinct_texts(source.triples)
             numbers: dict[Side, Any] = {"query": queries, "document": documents}
             if entry.role is not None:

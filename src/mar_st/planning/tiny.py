@@ -64,7 +64,7 @@ def shrink(recipe: Recipe) -> Recipe:
             names = [e.name for e in recipe.data_of(stage) if forms[e.name] in ("auto", "triples")]
             small |= {"data": names} if names else {"mine": None}
     if recipe.evaluation is not None:
-        content["evaluation"] |= {"path": RETRIEVAL_DATA, "split": "test"}
+        content["evaluation"] |= {"path": RETRIEVAL_DATA, "split": "test", "metric": "ndcg@10"}
     return validated(Recipe, content, f"--tiny of {recipe.name}")
 
 
@@ -102,7 +102,7 @@ def small_config(shape: Shape, width: int, layers: int) -> dict[str, Any]:
     `width / heads`; values that are not sizes are kept.
     """
     config = {key: value for key, value in shape.config.items() if not key.endswith("_token_id")}
-    heads, shared = int(config["num_attention_heads"]), config.get("num_key_value_heads")
+    heads, shared = shape.heads, config.get("num_key_value_heads")
     config |= {
         "hidden_size": width,
         "num_hidden_layers": layers,

@@ -91,6 +91,16 @@ def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
     return tuple(entry for entry in recipe.data if named is None or entry.name in named)
 
 
+def used_entries(recipe: Recipe) -> tuple[Data, ...]:
+    """Return the data entries that a stage trains on or an encoder is made from."""
+    names = {entry.name for stage in recipe.stages for entry in recipe.data_of(stage)}
+    for backbone in recipe.backbones.values():
+        if backbone.tokenizer is not None:
+            names.update(entry.name for entry in tokenizer_entries(recipe, backbone))
+        names.update(backbone.context_means or (), backbone.vocabulary.texts if backbone.vocabulary else ())
+    return tuple(entry for entry in recipe.data if entry.name in names)
+
+
 def check_widths(recipe: Recipe, widths: Mapping[Side, tuple[int, int]]) -> None:
     """Check that the dimensions of a recipe fit its encoders.
 

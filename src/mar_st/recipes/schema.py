@@ -204,7 +204,9 @@ class Recipe(Strict):
     languages: tuple[str, ...] = Field(default=(), description="languages as the Hub spells them: zh, en")
     released: date | None = Field(default=None, description="day on which the weights were published")
     seed: Seed = Field(default=42, description="seed of random weights, of the order of rows and of dropout")
-    dim: int = Field(gt=0, description="width of the finished model's vectors")
+    dim: int = Field(
+        gt=0, description="width of the vectors of a MAR; a symmetric model has that of its encoder"
+    )
     renormalise: bool = Field(
         default=True,
         description="normalisation of document vectors after truncation, so that scores are cosines; False: "

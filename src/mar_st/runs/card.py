@@ -66,10 +66,11 @@ def write_card(folder: Path, recipe: Recipe, digests: Mapping[str, str], stages:
     Args:
         folder: The model folder.
         recipe: The recipe it was trained with.
-        digests: Digest of every data entry, by name.
+        digests: Digest of every data entry that was used, by name.
         stages: Training folder of each stage, by name; its `metrics.jsonl` has the results.
     """
     parameters = count_parameters(folder)
+    best = recipe.evaluation is not None and recipe.evaluation.keep == "best"
     known = {
         "license": recipe.licence,
         "language": list(recipe.languages),
@@ -90,9 +91,14 @@ def write_card(folder: Path, recipe: Recipe, digests: Mapping[str, str], stages:
         call=loading_call(recipe.name, folder),
         parameters=parameters,
         seed=recipe.seed,
-        data="\n".join(f"| {one.name} | `{one.path}` | `{digests[one.name]}` |" for one in recipe.data),
+        data="\n".join(
+            f"| {one.name} | `{one.path}` | `{digests[one.name]}` |"
+            for one in recipe.data
+            if one.name in digests
+        ),
         results="\n".join(
-            f"| {stage.name} | {stage.stage} | {_result(stages[stage.name])} |" for stage in recipe.stages
+            f"| {stage.name} | {stage.stage} | {_result(stages[stage.name], best)} |"
+            for stage in recipe.stages
         ),
         recipe=yaml.safe_dump(
             recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True
@@ -102,18 +108,18 @@ def write_card(folder: Path, recipe: Recipe, digests: Mapping[str, str], stages:
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _result(folder: Path) -> str:
-    """Return the cells of a stage: its steps, its last loss, its last scores on the development set."""
-    step, loss, scores = 0, "", "-"
+def _result(folder: Path, best: bool) -> str:
+    """Return the cells of a stage: its steps, its last loss, the development score of the weights it kept."""
+    step, loss, scores = 0, "", []
     for row in read_metrics(folder / METRICS_FILE):
         step = row["step"]
         if "loss" in row:
             loss = f"{row['loss']:.4f}"
-        own = {
-            name.removeprefix("eval_"): value
-            for name, value in row.items()
-            if name.startswith(("eval_dev_", "eval_mteb_"))
-        }
-        if own:
-            scores = ", ".join(f"{name} {value:.4f}" for name, value in own.items())
-    return f"{step} | {loss} | {scores}"
+        scores += [
+            (value, name.removeprefix("eval_")) for name, value in row.items() if name.startswith("eval_dev_")
+        ]
+    shown = "-"
+    if scores:
+        value, name = max(scores) if best else scores[-1]
+        shown = f"{name} {value:.4f}"
+    return f"{step} | {loss} | {shown}"

@@ -51,6 +51,8 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
         recipe: The recipe.
         data: Content digest of every data entry, by name, see `mar_st.data.data_digest`.
     """
+    drawn = {entry.name for entry in recipe.data if entry.limit is not None}  # with the seed of the recipe
+    data = {name: f"{digest} {recipe.seed}" if name in drawn else digest for name, digest in data.items()}
     trained: dict[Side, str] = {}
     digests = []
     for stage in recipe.stages:

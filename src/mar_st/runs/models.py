@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ from mar_st.model.mar import MAR, open_model
 from mar_st.model.native_gte import fetch
 from mar_st.model.reranker import load_cross_encoder
 from mar_st.model.tokenizers import train_tokenizer
-from mar_st.modules.arrangement import is_truncation
+from mar_st.modules.arrangement import is_truncation, route
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.modules.layout import saved_modules
 from mar_st.planning.backbones import count, shape_of
@@ -75,9 +74,8 @@ def check_models(recipe: Recipe) -> None:
         shape = shape_of(backbone, recipe.document)
         try:
             count(shape)
-            heads = int(shape.config["num_attention_heads"])
-            if shape.width % heads and not shape.config.get("head_dim"):
-                raise ValueError(f"hidden_size {shape.width} is not a multiple of {heads} attention heads")
+            if shape.width % shape.heads and not shape.config.get("head_dim"):
+                raise ValueError(f"hidden_size {shape.width} is not a multiple of {shape.heads} heads")
         except Exception as error:
             raise MarError(
                 f"{side} backbone: {shape.name} is not an encoder of texts that transformers can build "
@@ -183,7 +181,7 @@ class Sides:
         backbone = self.recipe.backbones[role]
         modules: list[Any]
         if role in self.folders:
-            modules = _saved(self.folders[role], role, backbone)
+            modules = _saved(self.folders[role], role)
         elif backbone.layers_of_document is not None:
             modules = self._layers_of_document(backbone)
         else:
@@ -270,23 +268,10 @@ class Sides:
         return config, tokenizer
 
 
-def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
+def _saved(folder: Path, role: Role) -> list[Module]:
     """Return one side of the model that a stage saved."""
-    types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
-    if types[0].endswith(".Router"):
-        mar = MAR.from_pretrained(folder, routes=role)
-        return [
-            module
-            for module in mar.route_modules(role)
-            if not isinstance(module, Normalize) and not is_truncation(module)
-        ]
-    return load_encoder(
-        folder,
-        role,
-        max_length=backbone.max_length,
-        pooling=backbone.pooling,
-        projection=backbone.projection if any(kind.endswith(".Dense") for kind in types) else None,
-    )
+    modules: list[Any] = route(open_model(folder, routes=role), role)
+    return [module for module in modules if not isinstance(module, Normalize) and not is_truncation(module)]
 
 
 def write_sides(model: str | Path, out: str | Path) -> tuple[dict[Side, dict[str, Any]], dict[str, str]]:

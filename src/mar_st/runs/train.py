@@ -15,7 +15,6 @@ from transformers.integrations import get_reporting_integration_callbacks  # typ
 from transformers.utils import logging
 
 from mar_st.data.columns import with_negatives
-from mar_st.data.rows import locate
 from mar_st.data.sequences import Triples
 from mar_st.data.training import Source, data_digest, read_source
 from mar_st.errors import MarError
@@ -28,7 +27,7 @@ from mar_st.model.loading import is_native, store_as
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.planning.launch import Launch
 from mar_st.planning.plan import short_of_memory
-from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides
+from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides, used_entries
 from mar_st.recipes.schema import (
     AlignStage,
     ContrastiveStage,
@@ -45,6 +44,7 @@ from mar_st.runs.models import Sides, check_models
 from mar_st.stages.align import train_align
 from mar_st.stages.columns import encoder_teacher
 from mar_st.stages.contrastive import train_contrastive, train_distill, train_joint
+from mar_st.stages.fit import DevEvaluator
 from mar_st.stages.retromae import source_head, train_retromae
 from mar_st.stages.trainer import StageSettings
 from mar_st.teachers.store import store_root
@@ -142,6 +142,7 @@ class RecipeRun:
     vectors: Path | None = None
     report_to: tuple[str, ...] = ()
     sources: list[Source] = field(default_factory=list)
+    data: dict[str, str] = field(default_factory=dict)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
 
@@ -163,7 +164,9 @@ class RecipeRun:
         """Return the folder of a stage."""
         if self.shared is not None:
             return self.shared / self.digests[index]
-        return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
+        name = self.recipe.stages[index].name
+        own = sorted(self.out.glob(f"[0-9][0-9]-{name}"))  # kept if stages before it come or go
+        return own[0] if own else self.out / f"{index + 1:02d}-{name}"
 
     def finished(self, index: int) -> bool:
         """Return True if a stage is finished."""
@@ -176,16 +179,17 @@ class RecipeRun:
         if marker.exists() and (read_record(marker) or {}).get("name") != recipe.name:
             raise MarError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         if recipe.evaluation is not None:
-            locate(recipe.evaluation.path)
-        self.sources = [read(entry, recipe.seed) for entry in recipe.data]
-        self.digests = stage_digests(recipe, {s.entry.name: data_digest(s.entry) for s in self.sources})
+            DevEvaluator(recipe.evaluation)  # raises, before anything is trained
+        self.sources = [read(entry, recipe.seed) for entry in used_entries(recipe)]
+        self.data = {source.entry.name: data_digest(source.entry) for source in self.sources}
+        self.digests = stage_digests(recipe, self.data)
         todo = [stage for index, stage in enumerate(recipe.stages) if not self.finished(index)]
         for stage in todo:
             launch.check(stage)
             self._check_negatives(stage)
         if torch.cuda.is_available():
             memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-            for line in short_of_memory(recipe, launch, memory, todo):
+            for line in short_of_memory(recipe, launch, memory, todo, self.sources):
                 self._say(line)
         precision = recipe.precision
         if precision == "bf16" and not torch.cuda.is_available() and not is_native(torch.bfloat16):
@@ -256,7 +260,6 @@ class RecipeRun:
         replace_folder(part, folder / "model")
         write_json(folder / DONE_FILE, marker)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        shutil.rmtree(folder / "mining", ignore_errors=True)
 
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         recipe = self.recipe
@@ -346,12 +349,7 @@ class RecipeRun:
             if recipe.storage_dtype:
                 store_as(part, recipe.storage_dtype)
             folders = {stage.name: self.folder(index) for index, stage in enumerate(recipe.stages)}
-            hub = [source.entry.path.startswith("hub:") for source in self.sources]
-            digests = {
-                source.entry.name: data_digest(source.entry) if remote else data_digest(source.entry.path)
-                for source, remote in zip(self.sources, hub, strict=True)
-            }
-            write_card(part, recipe, digests, folders)
+            write_card(part, recipe, self.data, folders)
             replace_folder(part, target)
         self.processes.wait_for_everyone()
         self._say(f"model: {target}")

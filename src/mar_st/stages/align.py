@@ -78,7 +78,7 @@ def train_align(
     def vectors_of(texts: Sequence[str], group: TextGroup) -> Vectors:
         if stage.teacher_prompt == "query" and group.role == "query":
             prompt = prompts.get(group.prompt, "")
-            check_prompt(model.route_modules("document")[0], prompt)
+            check_prompt(model.route_modules("document")[0], prompt, texts)
             return teacher.with_query_prompt(prompt).vectors(texts, "query")
         return teacher.vectors(texts, group.role)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Router, Transformer
+from transformers.utils import logging
 
 from mar_st.data.columns import column_texts, dataset_of, to_dataset
 from mar_st.data.sequences import numbered
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from mar_st.stages.trainer import StageSettings
     from mar_st.teachers.store import TeacherStore
 
-#: Tokens that a prompt must leave for texts.
-MIN_ROOM = 16
+logger = logging.get_logger(__name__)
+
+#: Tokens that a prompt must leave for texts; with fewer than how many left a warning is given, if more than
+#: this share of the texts is cut.
+MIN_ROOM, WANTED_ROOM, MAX_CUT_SHARE = 16, 32, 0.05
 
 #: Name of the prompt for documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
@@ -98,6 +102,7 @@ def document_columns(
 
 def check_prompts(
     model: SentenceTransformer,
+    data: Mapping[str, Dataset],
     prompts: Mapping[str, Mapping[str, str]],
     router_mapping: Mapping[str, Mapping[str, str]],
 ) -> None:
@@ -106,15 +111,16 @@ def check_prompts(
     for name, of_columns in prompts.items():
         for column, prompt in of_columns.items():
             chain = route(model, router_mapping[name][column]) if isinstance(first, Router) else [first]
-            check_prompt(chain[0], prompt)
+            check_prompt(chain[0], prompt, column_texts(data[name], column))
 
 
-def check_prompt(encoder: Any, prompt: str) -> None:
-    """Check that a prompt leaves tokens for the texts behind it.
+def check_prompt(encoder: Any, prompt: str, texts: Sequence[str]) -> None:
+    """Check that a prompt leaves tokens for the texts behind it; a warning tells if it leaves few.
 
     Args:
         encoder: First module of an encoder; without a tokenizer it has no maximum length.
         prompt: The prompt.
+        texts: Texts that follow it, of which up to 2,000 are looked at.
 
     Raises:
         MarError: It leaves fewer than `MIN_ROOM` tokens.
@@ -127,6 +133,15 @@ def check_prompt(encoder: Any, prompt: str) -> None:
         raise MarError(
             f"The prompt {prompt[:30]!r} leaves {max(room, 0)} of {limit} tokens for the text behind it; "
             f"{MIN_ROOM} are needed. Raise max_length, or shorten the prompt."
+        )
+    if room >= WANTED_ROOM:
+        return
+    sample = [texts[row] for row in range(0, len(texts), max(1, len(texts) // 1000))]
+    tokens = encoder.tokenizer(sample, add_special_tokens=False)["input_ids"]
+    share = sum(len(ids) > room for ids in tokens) / max(1, len(sample))
+    if share > MAX_CUT_SHARE:
+        logger.warning(
+            f"The prompt {prompt[:30]!r} leaves {room} of {limit} tokens; {share:.0%} of the texts are cut."
         )
 
 

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Transformer
 from transformers import TrainerCallback
+from transformers.integrations import TensorBoardCallback  # type: ignore[attr-defined]
 from transformers.utils import logging
 
 from mar_st.errors import MarError
@@ -231,7 +232,7 @@ def fit(
     mixed = stage.batches == "mixed" and len(data) > 1
     if mixed:
         check_mixture(stage.name, {name: d.column_names for name, d in data.items()}, router_mapping)
-    check_prompts(model, prompts, router_mapping)
+    check_prompts(model, data, prompts, router_mapping)
     evaluator = None
     if settings.evaluation is not None:
         evaluator = DevEvaluator(settings.evaluation)
@@ -265,6 +266,11 @@ def fit(
         ),
         callbacks=[_Records()],
     )
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
+            callback.logging_dir = str(
+                settings.folder / "tensorboard"
+            )  # the checkpoints beside it are deleted
     _train(trainer, stage, settings)
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 from pydantic import Field, field_validator, model_validator
 
+from mar_st.data.rows import HUB, locate
 from mar_st.data.training import Source, data_digest, read_source
 from mar_st.evaluation.tasks import NAME_PATTERN, Task, TaskData
 from mar_st.files import read_record, write_json, write_text
 from mar_st.options import Settings, validated
 from mar_st.recipes.load import RECIPES, find_yaml, merged, read_content, read_mapping
+from mar_st.recipes.rules import used_entries
 from mar_st.recipes.schema import Data, Recipe
 from mar_st.study.table import as_markdown, make_table
 
@@ -159,6 +161,7 @@ def run_study(
         MarError: A recipe, model, data entry or task is missing or broken; raised before any training.
     """
     from mar_st.evaluation.tasks import load_task  # lazy: torch
+    from mar_st.model.encoders import check_source  # lazy: torch
     from mar_st.runs.models import check_models  # lazy: torch
     from mar_st.runs.train import train  # lazy: torch
 
@@ -170,31 +173,40 @@ def run_study(
     for recipe in recipes.values():
         if recipe.seed == study.seeds[0]:
             check_models(recipe)
-    read, busy = _reader(), 0
+            for entry in used_entries(recipe):
+                if not entry.path.startswith(HUB):
+                    locate(entry.path)
+    for row in study.rows:
+        if row.model is not None:
+            check_source(row.model, what=f"row {row.name}")
+    read = _reader()
     values: dict[tuple[str, int], dict[str, list[float]]] = {}
     options: dict[str, Any] = {"stages": out / "stages", "store": out / "teacher-store"}
-    for number, (row, seed) in enumerate(study.runs, 1):
-        folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))  # type: ignore[assignment]
-        place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
-        told = partial(lambda place, line: say(f"{place}: {line}"), place)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):
-                values[row.name, seed] = _values(
-                    row,
-                    recipe,
-                    out / "scores" / row.name / f"{seed}.json",
-                    tasks,
-                    partial(train, recipe, folder, say=told, read=read, **options),
-                    read,
-                    told,
-                )
-        except Timeout:
-            say(f"{place}: another process is running it")
-            busy += 1
-    if busy:
+    waiting, before = list(enumerate(study.runs, 1)), 0
+    while len(waiting) != before:  # again, since other processes may have finished theirs meanwhile
+        runs, waiting, before = waiting, [], len(waiting)
+        for number, (row, seed) in runs:
+            folder, recipe = out / "runs" / row.name / str(seed), recipes.get((row.name, seed))  # type: ignore[assignment]
+            place = f"[{number}/{len(study.runs)}] {row.name}, seed {seed}"
+            told = partial(lambda place, line: say(f"{place}: {line}"), place)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):
+                    values[row.name, seed] = _values(
+                        row,
+                        recipe,
+                        out / "scores" / row.name / f"{seed}.json",
+                        tasks,
+                        partial(train, recipe, folder, say=told, read=read, **options),
+                        read,
+                        told,
+                    )
+            except Timeout:
+                say(f"{place}: another process is running it")
+                waiting.append((number, (row, seed)))
+    if waiting:
         return None
-    table = make_table(study, tasks, values)
+    table = make_table(study, tasks, {(row.name, seed): values[row.name, seed] for row, seed in study.runs})
     write_json(out / "table.json", table)
     write_text(out / "table.md", as_markdown(table))
     return out / "table.json"
@@ -239,7 +251,7 @@ def _identity(row: StudyRow, recipe: Recipe | None, read: Callable[[Data, int], 
     if recipe is None:
         content: list[Any] = [model_digest(str(row.model)), row.prompts]
     else:
-        data = {entry.name: data_digest(read(entry, recipe.seed).entry) for entry in recipe.data}
+        data = {entry.name: data_digest(read(entry, recipe.seed).entry) for entry in used_entries(recipe)}
         content = [stage_digests(recipe, data)[-1], recipe.storage_dtype]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

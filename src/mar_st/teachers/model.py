@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from torch import nn
 
-from mar_st.encode.engine import Engine
+from mar_st.encode.engine import Engine, stored_prompt
 from mar_st.errors import MarError
-from mar_st.model.digest import DOCUMENT_PROMPTS, modules_digest
+from mar_st.model.digest import modules_digest
 from mar_st.modules.arrangement import route
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class ModelTeacher:
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
-        document = next((text for name in DOCUMENT_PROMPTS if (text := model.prompts.get(name))), "")
-        return cls(model, store, {"query": model.prompts.get("query") or "", "document": document}, **options)
+        roles: tuple[Side, Side] = ("query", "document")
+        return cls(model, store, {role: stored_prompt(model.prompts, role) for role in roles}, **options)
 
     def with_query_prompt(self, prompt: str) -> Self:
         """Return the same teacher with another query prompt; its weights are digested once."""

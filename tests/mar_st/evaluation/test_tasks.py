@@ -96,23 +96,6 @@ def test_sts_keeps_the_predicted_similarities(model, make_folder):
     assert ranked.scores([values]).kind == "spearman"
 
 
-def test_a_task_may_name_the_prompt_of_its_queries(encoder_folder, make_folder):
-    prompted = SentenceTransformer(str(encoder_folder), device="cpu", prompts={"query": "感冒", "STS": "胃"})
-    plain = SentenceTransformer(str(encoder_folder), device="cpu")
-    for kind, prefix in (("Retrieval", "感冒"), ("STS", "胃")):
-        prompt = "query" if kind == "Retrieval" else "STS"
-        data = load_task(Task(name="t", path=str(make_folder(kind)), prompt=prompt))
-        changed = {key: prefix + text for key, text in data.queries.items()}
-        pairs = [(prefix + a, prefix + b) for a, b in data.pairs]
-        by_hand = type(data)(
-            **{**vars(data), "queries": changed, "pairs": pairs, "task": Task(name="t", path="t")}
-        )
-        assert score(prompted, data) == pytest.approx(score(plain, by_hand), abs=1e-6)
-    data = load_task(Task(name="t", path=str(make_folder("STS", "other")), prompt="nowhere"))
-    with pytest.raises(MarError, match="asks for the prompt 'nowhere'; the model has"):
-        score(prompted, data)
-
-
 @pytest.mark.parametrize("prompts", [{"any": "感冒"}, {"any": "感冒", "STS": "胃"}])
 def test_sts_takes_the_default_prompt_as_in_mteb(encoder_folder, make_folder, prompts):
     folder = make_folder("STS")
@@ -153,10 +136,6 @@ def test_the_digest_follows_data_and_settings(make_folder):
         ("Retrieval", "queries.jsonl", '{"_id": "q9", "text": "", "title": "t"}'),
         ("Retrieval", "qrels/test.tsv", "q1\tnowhere\t1"),
         ("Retrieval", "qrels/test.tsv", "nobody\td1\t1"),
-        ("Retrieval", "qrels/test.tsv", "q1\td1\t0"),  # judged twice
-        ("Retrieval", "qrels/test.tsv", "q1 d1 1"),
-        ("Retrieval", "qrels/test.tsv", "q1\td2\t0.5"),
-        ("Retrieval", "qrels/test.tsv", "q1\td2\tinf"),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["d1"]}'),  # a second list
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q9", "corpus-ids": ["d1"]}'),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": "d1"}'),
@@ -188,37 +167,6 @@ def test_a_document_may_be_a_title_alone_and_numbers_are_ids(tmp_path):
     write_judged(tmp_path, [(7, 0, 1)])
     data = load_task(Task(name="t", path=str(tmp_path)))
     assert (data.corpus, data.queries, data.qrels) == ({"0": "t\n"}, {"7": "y"}, {"7": {"0": 1}})
-
-
-def _with_grades(folder, grades):
-    """Replace the qrels by JSONL with a grade for the first document of each query."""
-    (folder / "qrels" / "test.tsv").unlink()
-    rows = [{"query-id": f"q{i}", "corpus-id": f"d{i}", "score": grade} for i, grade in enumerate(grades, 1)]
-    write_jsonl(folder / "qrels" / "test.jsonl", rows)
-    return Task(name="t", path=str(folder))
-
-
-def test_grades_written_as_decimals_are_whole_numbers(make_folder):
-    folder = make_folder("Retrieval")
-    expected = load_task(Task(name="t", path=str(folder))).qrels
-    qrels = folder / "qrels" / "test.tsv"
-    qrels.write_text(qrels.read_text(encoding="utf-8").replace("\t1\n", "\t1.0\n"), encoding="utf-8")
-    assert load_task(Task(name="t", path=str(folder))).qrels == expected
-    assert load_task(_with_grades(folder, [1.0, 2])).qrels == {"q1": {"d1": 1}, "q2": {"d2": 2}}
-
-
-def test_a_fraction_of_a_grade_is_refused_not_cut(make_folder):
-    with pytest.raises(MarError, match=r"test.jsonl:2: needs .* a whole number"):
-        load_task(_with_grades(make_folder("Retrieval"), [1, 1.5]))
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_harmless(make_folder):
-    folder = make_folder("Retrieval")
-    expected = load_task(Task(name="t", path=str(folder)))
-    for path in [*folder.glob("*.jsonl"), folder / "qrels/test.tsv"]:
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    again = load_task(Task(name="t", path=str(folder)))
-    assert (again.queries, again.corpus, again.qrels) == (expected.queries, expected.corpus, expected.qrels)
 
 
 def test_invalid_tasks_are_refused(make_folder, tmp_path):

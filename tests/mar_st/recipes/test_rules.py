@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mar_st.recipes.load import load_recipe
-from mar_st.recipes.rules import reads_documents, stage_seed, tokenizer_entries
+from mar_st.recipes.rules import reads_documents, stage_seed, tokenizer_entries, used_entries
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 
 FIELDS = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1}
@@ -34,6 +34,12 @@ def _frozen(**changes):
 )
 def test_vectors_of_frozen_documents_are_read_unless_something_needs_their_texts(stage, entries, expected):
     assert reads_documents(stage, [PAIRS.model_copy(update=entry) for entry in entries]) == expected
+
+
+def test_data_of_a_stage_that_was_left_out_are_not_needed():
+    recipe = load_recipe("bmretriever-410m", ["stages.pretrain=null"])
+    used = {entry.name for entry in used_entries(recipe)}
+    assert {entry.name for entry in recipe.data} - used == {"pretrain"}
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 42), (0, 0), (7, 7)])

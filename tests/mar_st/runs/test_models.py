@@ -149,31 +149,6 @@ def test_prefixes_are_renormalised_if_the_model_renormalises(recipe, tmp_path, m
     assert MAR.from_pretrained(out, device="cpu").encode_corpus(["头疼"]).shape == (1, 16)
 
 
-@pytest.mark.thorough
-def test_pre_training_comes_first(recipe, tmp_path):
-    pretrain = {**FAST, "stage": "retromae", "name": "pretrain"}
-    out = tmp_path / "out"
-    train(recipe(document=None, stages=[pretrain, QUERY_INIT]), out, say=silent)
-    before, after = (
-        load_file(out / stage / "model/model.safetensors") for stage in ("01-pretrain", "02-query-init")
-    )
-    assert before.keys() == after.keys()
-    assert not any(torch.equal(before[name], after[name]) for name in before if "proj.weight" in name)
-
-
-@pytest.mark.thorough
-def test_distill_trains_a_student_of_the_document_encoder(recipe, tmp_path):
-    distill = {**FAST, "stage": "distill", "name": "distill", "temperature": 0.1, "negatives": 0}
-    out = tmp_path / "out"
-    model = train(recipe(stages=[QUERY_INIT, DOCUMENT_INIT, distill]), out, say=silent)
-    before, after = (
-        load_file(folder / "model.safetensors") for folder in (out / "01-query-init/model", model)
-    )
-    assert before.keys() == after.keys()
-    assert not any(torch.equal(before[name], after[name]) for name in before if "proj.weight" in name)
-    assert SentenceTransformer(str(model), device="cpu").encode(["头疼"]).shape == (1, 16)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

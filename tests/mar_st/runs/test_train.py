@@ -16,7 +16,7 @@ from mar_st.files import locked
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Recipe
 from mar_st.runs.train import train
-from tests.mar_st.train_helpers import LORA, STAGES, silent, train_in_two_processes, weights
+from tests.mar_st.train_helpers import STAGES, silent, train_in_two_processes, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,20 +38,13 @@ def test_the_model_retrieves_and_loads_everywhere(finished, recipe_file):
     assert weights(finished / "model") == weights(finished / "04-joint" / "model")
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_the_loss_falls(finished, stage):
-    rows = [json.loads(line) for line in (finished / stage / "metrics.jsonl").open()]
-    losses = [row["loss"] for row in rows if "loss" in row]
-    assert losses[0] > losses[-1] > 0
-    assert not (finished / stage / "checkpoints").exists()
-
-
 def test_finished_stages_are_kept(finished, recipe_file):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("0*/**/*") if path.is_file()}
     lines = []
     train(load_recipe(recipe_file), finished, say=lines.append)
     kept = [line for line in lines if line.endswith("finished before, kept")]
     assert len(kept) == 4
+    assert not list(finished.glob("*/checkpoints"))
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("0*/**/*") if path.is_file()}
 
 
@@ -64,15 +57,13 @@ def short_run(recipe_file, tmp_path_factory):
     return out, overrides
 
 
-@pytest.mark.thorough(but=["storage_dtype=float16-kept4"])
+@pytest.mark.thorough(but=["storage_dtype=float16-kept1"])
 @pytest.mark.parametrize(
     ("override", "kept"),
     [
-        ("stages.joint.temperature=0.2", ["query-init", "document-init", "align"]),
-        ("stages.align.epochs=1", ["query-init", "document-init"]),
-        ("stages.document-init.dims=[24,48]", ["query-init"]),
         ("stages.query-init.temperature=0.2", ["document-init"]),  # which does not depend on the queries
         ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
+        ("stages.query-init=null", ["document-init"]),  # which keeps its folder
     ],
 )
 def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_path, override, kept):
@@ -83,19 +74,6 @@ def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_
     train(load_recipe(recipe_file, [*overrides, override]), out, say=lines.append)
     assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == kept
     assert weights(out / "model") != weights(before / "model")
-
-
-@pytest.mark.slow
-def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
-    out, data = tmp_path / "run", tmp_path / "triples.jsonl"
-    original = recipe_file.with_name("triples.jsonl").read_text(encoding="utf-8")
-    data.write_text(original, encoding="utf-8")
-    settings = [f"data.answers.path={data}", *(f"stages.{stage[3:]}.epochs=0.2" for stage in STAGES)]
-    train(load_recipe(recipe_file, settings), out, save_steps=1000, say=silent)
-    data.write_text(original.replace("头疼", "牙疼"), encoding="utf-8")
-    lines = []
-    train(load_recipe(recipe_file, settings), out, save_steps=1000, say=lines.append)
-    assert len([line for line in lines if "data changed" in line]) == 4
 
 
 def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
@@ -113,36 +91,10 @@ def test_align_leaves_the_document_encoder_untouched(finished):
     assert not any(torch.equal(aligned[name], joint[name]) for name in joint if "proj" in name)
 
 
-def test_align_and_joint_change_the_query_encoder(finished):
-    files = [
-        "01-query-init/model/model.safetensors",
-        "03-align/model/query_0_Transformer/model.safetensors",
-        "04-joint/model/query_0_Transformer/model.safetensors",
-    ]
-    started, aligned, joint = (load_file(finished / file) for file in files)
-    for before, after in ((started, aligned), (aligned, joint)):
-        assert not any(torch.equal(before[name], after[name]) for name in before if "proj.weight" in name)
-
-
 def test_truncation_survives_joint_training(finished):
     dense = next((finished / "04-joint/model").rglob("document_*_Dense/model.safetensors"))
     (weight,) = load_file(dense).values()
     assert torch.equal(weight, torch.eye(32, 48))
-
-
-@pytest.mark.thorough
-def test_joint_with_lora_is_merged(unfinished, recipe_file):
-    pytest.importorskip("peft", reason="LoRA needs the train extra")
-    out = unfinished("04-joint")
-    train(load_recipe(recipe_file, LORA), out, say=silent)
-    assert not list((out / "model").rglob("adapter_*"))
-    before = load_file(out / "03-align/model/document_0_Transformer/model.safetensors")
-    after = load_file(out / "model/document_0_Transformer/model.safetensors")
-    assert before.keys() == after.keys()
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {name for name in before if name.endswith("_proj.weight")}
-    ranks = [torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-3) for name in changed]
-    assert max(ranks) == 4
 
 
 @pytest.mark.slow

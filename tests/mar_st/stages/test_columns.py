@@ -99,8 +99,18 @@ def test_labels_are_those_of_selected_and_shuffled_rows(teacher):
                 np.testing.assert_array_equal(row["label"].numpy(), expected(row, list(ROLES)))
 
 
+@pytest.mark.parametrize(("prompt", "told"), [("检索：", 0), ("请检索回答下列医学问题的文档段落", 1)])
+def test_a_prompt_that_cuts_many_texts_is_told(prompt, told, monkeypatch):
+    warnings = []
+    monkeypatch.setattr("mar_st.stages.columns.logger.warning", warnings.append)
+    encoder = model()[0]
+    encoder.max_seq_length = 40
+    check_prompt(encoder, prompt, ["头疼怎么办"] * 90 + ["头疼发热咳嗽" * 6] * 10)
+    assert len(warnings) == told
+
+
 def test_a_prompt_that_leaves_no_room_for_texts_is_refused():
     encoder = model()[0]
     encoder.max_seq_length = 24
     with pytest.raises(MarError, match="leaves 6 of 24 tokens"):
-        check_prompt(encoder, "请检索回答下列医学问题的文档段落")
+        check_prompt(encoder, "请检索回答下列医学问题的文档段落", ["头疼"])

@@ -24,28 +24,6 @@ def test_stored_scores_are_the_computed_ones(tmp_path):
     assert np.abs(model.predict(PAIRS) - expected).max() > 1e-2  # a sigmoid, by which it ranks
 
 
-def test_a_killed_run_keeps_what_it_scored(tmp_path, monkeypatch):
-    model = cross_encoder(tmp_path / "model")
-    whole = np.asarray(CrossEncoderTeacher(model, TeacherStore(tmp_path / "whole", shard=4)).scores(PAIRS))
-    teacher = CrossEncoderTeacher(model, TeacherStore(tmp_path / "store", shard=4))
-    encode, asked = CrossEncoderTeacher.encode, []
-
-    def spy(self, texts, role):
-        if len(asked) == spy.limit:
-            raise KeyboardInterrupt
-        asked.append(list(texts))
-        return encode(self, texts, role)
-
-    monkeypatch.setattr(CrossEncoderTeacher, "encode", spy)
-    spy.limit = 1
-    with pytest.raises(KeyboardInterrupt):
-        teacher.scores(PAIRS)
-    spy.limit = None
-    np.testing.assert_array_equal(np.asarray(teacher.scores(PAIRS)), whole)
-    texts = [text for shard in asked for text in shard]
-    assert len(texts) == len(set(texts)) == len(set(PAIRS))
-
-
 def test_another_model_or_prompt_is_another_teacher(tmp_path):
     store = TeacherStore(tmp_path / "store")
 
