@@ -144,6 +144,26 @@ def parse_yaml(text: str) -> Any:
     return content
 
 
+def card_header(folder: Path) -> dict[str, Any]:
+    """Return the YAML header of a folder's README.md; an empty one if there is none.
+
+    Raises:
+        MarError: The header is not UTF-8, not YAML, or not a mapping.
+    """
+    card = regular(folder / "README.md")
+    if not card.is_file():
+        return {}
+    try:
+        text = card.read_text(encoding="utf-8-sig")
+        match = re.match(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|$)", text, flags=re.DOTALL)
+        header = parse_yaml(match.group(1)) if match else None
+    except (UnicodeDecodeError, YamlError) as error:
+        raise MarError(f"{card}: the YAML header is malformed ({error})") from None
+    if not isinstance(header, dict | None):
+        raise MarError(f"{card}: the YAML header must be a mapping")
+    return header or {}
+
+
 def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Return the array of an `.npy` file; pickles, archives and structured elements are refused.
 
@@ -201,7 +221,7 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
     parts = name.split("/") if isinstance(name, str) else []
     path = folder.joinpath(*parts)
     valid = parts and all(_NAME_PART.fullmatch(part) for part in parts)
-    if not valid or not any(path.resolve().is_relative_to(root) for root in _roots(folder)):
+    if not valid or leads_outside(path, folder):
         raise error(
             f"{listing} names {name!r}, which is not a file below {folder}. Names are relative, "
             "without .., hidden files and links out of the folder. Get it again from where it was made."
@@ -209,10 +229,14 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
     return path
 
 
-def _roots(folder: Path) -> Iterator[Path]:
-    root = folder.resolve()
-    yield root
-    yield from (parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots")
+def leads_outside(path: Path, folder: Path) -> bool:
+    """Return True if a path below a folder leads out of it through symbolic links.
+
+    For a folder in the Hub's cache, links into that cache's blobs are allowed.
+    """
+    real, root = path.resolve(), folder.resolve()
+    roots = [root, *(up.parent / "blobs" for up in root.parents if up.name == "snapshots")]
+    return not any(real.is_relative_to(allowed) for allowed in roots)
 
 
 # -- writing --

@@ -9,7 +9,6 @@ import pytest
 
 from mar_st.encode.folder import write_vectors
 from mar_st.recipes.load import recipe_names
-from tests.conftest import write_jsonl
 
 
 def test_help_imports_nothing_heavy():
@@ -84,6 +83,14 @@ def test_recipes_are_listed(run_mar):
     assert [line.partition(":")[0] for line in out.splitlines()] == recipe_names()
 
 
+def test_train_keeps_a_finished_run_and_refuses_another_recipe(run_mar, recipe_file, finished):
+    code, out, err = run_mar("train", recipe_file, "--out", finished)
+    assert (code, err.count("finished before, kept")) == (0, 4)
+    assert str(finished / "model") in out
+    code, _, err = run_mar("train", recipe_file, "--out", finished, "--set", "name=other")
+    assert (code, "another recipe" in err) == (2, True)
+
+
 def test_info_describes_a_folder(run_mar, mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     code, out, _ = run_mar("info", tmp_path, "--json")
@@ -93,35 +100,3 @@ def test_info_describes_a_folder(run_mar, mar, tmp_path):
     code, out, _ = run_mar("info", tmp_path / "vectors", "--json")
     assert code == 0
     assert (json.loads(out)["count"], json.loads(out)["settings"]["dim"]) == (2, 2)
-
-
-def test_train_writes_the_model_to_the_given_folder(run_mar, tmp_path):
-    """One step of a symmetric recipe through the command itself."""
-    import yaml
-
-    names = {"query": "头疼", "positive": "头疼的说明", "negative": "发热的说明"}
-    rows = [{name: f"{text}{i}" for name, text in names.items()} for i in range(8)]
-    write_jsonl(tmp_path / "triples.jsonl", rows)
-    config = {"model_type": "gte", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-              "intermediate_size": 32}  # fmt: skip
-    recipe = {
-        "name": "one-step",
-        "description": "for tests",
-        "dim": 16,
-        "prompts": {"query": ""},
-        "query": {"max_length": 16, "config": config, "tokenizer": {"vocab_size": 60}},
-        "data": [{"name": "pairs", "path": str(tmp_path / "triples.jsonl")}],
-        "stages": [
-            {"stage": "contrastive", "name": "only", "side": "query", "batch_size": 8, "learning_rate": 0.01,
-             "temperature": 0.1},
-        ],
-    }  # fmt: skip
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    command = ("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
-    code, out, err = run_mar(*command)
-    assert code == 0
-    assert str(tmp_path / "run/model") in out
-    assert (tmp_path / "run/model/modules.json").is_file()
-    assert json.loads((tmp_path / "run/recipe.json").read_text())["seed"] == 7
-    assert "stage only: contrastive" in err
-    assert "stage only: finished before, kept" in run_mar(*command)[2]

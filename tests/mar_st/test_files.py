@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,4 +135,4 @@ def test_arrays_are_read_and_damaged_ones_refused(tmp_path):
 
 def test_a_terminal_gets_no_escapes():
     assert printable("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
-    assert Path("高血压").name == printable("高血压")
+    assert printable("高血压") == "高血压"

@@ -99,7 +99,7 @@ class IndexTune(Settings):
 def index_build(settings: IndexBuild) -> dict[str, Any]:
     """Build an index from a folder of vectors.
 
-    The same command resumes an interrupted build.
+    After an interruption the same command starts again.
     """
     from mar_st.index.build import build_index  # lazy: pyarrow
 
@@ -117,8 +117,8 @@ def index_build(settings: IndexBuild) -> dict[str, Any]:
 def index_update(settings: IndexUpdate) -> dict[str, Any]:
     """Add, replace or delete documents of an index.
 
-    Each change of a folder is applied completely or not at all. One that changes more than a fifth of the
-    documents builds the index again.
+    Documents are added first; each of the two changes is applied completely or not at all. A change of more
+    than a fifth of the documents builds the index again.
     """
     from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
     from mar_st.index import build  # lazy: pyarrow
@@ -130,15 +130,15 @@ def index_update(settings: IndexUpdate) -> dict[str, Any]:
         from mar_st.index.milvus import MilvusIndex  # lazy: pymilvus
 
         opened = MilvusIndex.connect(index)
-        if settings.delete:
-            opened.delete(settings.delete)
         if settings.add is not None:
             opened.add(VectorFolder.open(settings.add), corpus=settings.corpus)
+        if settings.delete:
+            opened.delete(settings.delete)
         return {"index": index, **opened.about, "count": len(opened)}
+    if settings.add is not None:  # first, since it can be repeated
+        manifest = build.add(index, settings.add, corpus=settings.corpus)
     if settings.delete:
         manifest = build.delete(index, settings.delete)
-    if settings.add is not None:
-        manifest = build.add(index, settings.add, corpus=settings.corpus)
     return _described(index, manifest)
 
 

@@ -35,8 +35,8 @@ FieldType: TypeAlias = Literal["string", "number", "boolean"]
 #: Fields that are not metadata.
 _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
 
-#: Numbers from here on are no metadata, nor are NaN and infinity.
-_TOO_LARGE = 10**308
+#: Numbers of more than 64 bits are no metadata, nor are NaN and infinity.
+_TOO_LARGE = 2**63
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.5

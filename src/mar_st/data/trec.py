@@ -1,7 +1,7 @@
 """Runs and judgements (qrels) in TREC's formats, and runs in JSON: query -> document -> score.
 
 A line of a run is `query Q0 document rank score tag`, one of qrels `query iteration document grade`, with
-blanks between the fields. As for `trec_eval`, scores order a run, and ranks order equal scores.
+blanks between the fields. Scores order a run, and ranks order equal scores, which `trec_eval` orders by id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mar_st.files import regular, write_json, write_text
 from mar_st.text.values import TsvCell, as_grade, as_id, as_number
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
-__all__ = ["check_run_name", "is_run", "read_qrels", "read_run", "write_qrels", "write_run"]
+__all__ = ["check_run_name", "is_run", "read_qrels", "read_run", "trec_qrels", "write_qrels", "write_run"]
 
 TREC_SUFFIXES = (".trec", ".run")
 
@@ -113,20 +113,30 @@ def read_qrels(
 
     path = Path(source)
     if path.is_file() and not is_rows(path):
-        for number, line in text_lines(path):
-            words = [] if isinstance(line, MarError) else line.split()
-            if isinstance(line, MarError) or len(words) not in (0, 4):
-                raise MarError(f"{path}:{number}: expected query, iteration, document and grade.")
-            if words:
-                values = dict(zip(("query-id", "", "corpus-id", "score"), map(TsvCell, words), strict=True))
-                try:
-                    add(Row("", values))
-                except MarError as error:
-                    raise MarError(f"{path}:{number}: {error}") from error
+        for row in trec_qrels(path):
+            try:
+                add(row)
+            except MarError as error:
+                raise MarError(f"{row.place}: {error}") from error
         return qrels
     for _ in read_rows(source, add, table=table):
         pass
     return qrels
+
+
+def trec_qrels(path: Path) -> Iterator[Row]:
+    """Yield the judgements of a file in TREC's format as rows of a table.
+
+    Raises:
+        MarError: A line is no judgement.
+    """
+    for number, line in text_lines(path):
+        words = [] if isinstance(line, MarError) else line.split()
+        if isinstance(line, MarError) or len(words) not in (0, 4):
+            raise MarError(f"{path}:{number}: expected query, iteration, document and grade.")
+        if words:
+            query, _, document, grade = map(TsvCell, words)
+            yield Row(f"{path}:{number}", {"query-id": query, "corpus-id": document, "score": grade})
 
 
 def read_run(

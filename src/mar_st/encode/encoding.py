@@ -122,7 +122,9 @@ def encode_corpus(
         return write_manifest(
             root,
             scan.shards,
-            model={"name": str(model), "digest": record["model"]},
+            model={
+                "name": str(source.resolve() if Path(model).is_dir() else model), "digest": record["model"]
+            },
             space=space_of(source),
             settings={
                 **facts, "dtype": settings.precision, "computed": settings.dtype, "shard": shard,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.data.rows import HUB, PACKAGE
 from mar_st.encode.vectors import Vectors
 from mar_st.errors import MarError
 from mar_st.files import finished_folder, locked, write_json
@@ -131,9 +132,10 @@ def compared(folder: VectorFolder) -> Vectors:
 
 
 def encoded_corpus(folder: VectorFolder) -> str | None:
-    """Return the corpus that was encoded, if it is still where it was."""
+    """Return the corpus that was encoded, if it is still where it was; one of the Hub is."""
     path = folder.manifest["corpus"]["path"]
-    return path if isinstance(path, str) and os.path.exists(path) else None  # noqa: PTH110
+    there = isinstance(path, str) and (path.startswith((HUB, PACKAGE)) or os.path.exists(path))  # noqa: PTH110
+    return path if there else None
 
 
 def _segment(

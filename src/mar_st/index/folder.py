@@ -185,7 +185,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of an index; the names in it stay in the folder.
 
     Raises:
-        MarError: The folder is not an index, not finished, damaged, or of another version.
+        MarError: The folder is not an index, damaged, or of another version.
     """
     path = folder / MANIFEST
     try:
@@ -197,8 +197,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             if not _SEGMENT.fullmatch(segment["name"]) or (deleted and not _DELETED.fullmatch(deleted)):
                 raise ValueError(f"the names {segment['name']!r} and {deleted!r}")
     except (FileNotFoundError, NotADirectoryError) as error:
-        unfinished = " It is not finished: run the same 'mar index build' again." if folder.is_dir() else ""
-        raise MarError(f"{folder} is not an index; 'mar index build' builds one.{unfinished}") from error
+        raise MarError(f"{folder} is not an index; 'mar index build' builds one.") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, MarError):
             raise

@@ -214,10 +214,8 @@ class MilvusIndex(Index):
         Raises:
             MarError: No server answers, or the collection does not exist.
         """
-        if (
-            _is_lite(target)
-            and not Path(target.removeprefix(MILVUS_PREFIX).partition(".db")[0] + ".db").exists()
-        ):
+        file = target.removeprefix(MILVUS_PREFIX).rpartition(".db")[0] + ".db"
+        if _is_lite(target) and not Path(file).exists():
             raise MarError(f"There is no Milvus Lite index {target}. 'mar index build' builds one.")
         client, collection = _client(target)
         with _failures_of(target):

@@ -135,7 +135,9 @@ def _parts(root: Path, route: str) -> list[SavedModule] | None:
         if entry.type.endswith(".Router") and route not in read_router(entry.path)["structure"]:
             return None
     chain = saved_chain(root, route)
-    return chain if all(part.path.is_dir() for part in chain) else None
+    # A normalisation has no files, and neither git nor the Hub keeps empty folders.
+    there = all(part.path.is_dir() or part.type.endswith(".Normalize") for part in chain)
+    return chain if there else None
 
 
 def _of_parts(root: Path, parts: Iterable[SavedModule], route: str) -> str:

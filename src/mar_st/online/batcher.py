@@ -85,8 +85,7 @@ class Batcher(Generic[T, R]):
         max_cost: Maximum sum of costs per call; a single item may cost more.
         max_queue: Maximum number of waiting items; a caller with more is accepted if nothing else waits.
         cost: Returns the cost of an item; default 0.
-        observe: Called from the thread with `queue` (seconds, per caller), `size` (items), `work` (seconds)
-            and `waiting` (items).
+        observe: Called from the thread with `queue` (seconds, per caller), `size` (items), `work` (seconds).
     """
 
     def __init__(
@@ -223,7 +222,6 @@ class Batcher(Generic[T, R]):
         # Report before delivering: a caller may read the counters as soon as it has its results.
         self._observe("size", size)
         self._observe("work", seconds)
-        self._observe("waiting", self.waiting)
         for (job, _), result in zip(batch, results, strict=True):
             if isinstance(result, Exception):
                 _fail(job, result)

@@ -81,12 +81,15 @@ class TorchEncoder:
         import torch  # lazy: torch
         from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
-        from mar_st.model.loading import loading_of  # lazy: torch
+        from mar_st.model.loading import has_routes, loading_of  # lazy: torch
         from mar_st.model.mar import open_model  # lazy: torch
+        from mar_st.model.native_gte import fetch  # lazy: torch
 
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
+        if not Path(source).is_dir() and not has_routes(source):
+            source = str(fetch(source))  # as `mar encode` does, so that both know the same space
         with loading_of(source):
             space = space_of(source) if Path(source).is_dir() else None
         name = query or "query"

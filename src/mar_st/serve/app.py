@@ -50,24 +50,21 @@ _PAGE_HEADERS = {
 _PUBLIC = ["/", "/page.js", "/texts.js", "/page.css", "/openapi.json", "/healthz", "/readyz"]
 
 
-def create_app(
-    index: str | Searcher | None = None, settings: ServeSettings | None = None, *, encoder: str | None = None
-) -> FastAPI:
+def create_app(index: str | Path | Searcher | None = None, settings: ServeSettings | None = None) -> FastAPI:
     """Return the server as an ASGI application.
 
     Args:
         index: Index in place of that of the settings. A reload takes an open searcher as it is.
         settings: Index, models, limits and keys; `host` and `port` have no effect here.
-        encoder: Query encoder in place of that of the settings.
 
     Raises:
         MarError: The index or an encoder cannot be opened, or they do not match.
     """
-    searcher = None if index is None or isinstance(index, str) else index
-    given = {"index": index if isinstance(index, str) else None, "encoder": encoder}
-    settings = (settings or ServeSettings()).model_copy(
-        update={name: value for name, value in given.items() if value is not None}
-    )
+    settings, searcher = settings or ServeSettings(), None
+    if isinstance(index, str | Path):
+        settings = settings.model_copy(update={"index": str(index)})
+    else:
+        searcher = index
     if searcher is None and settings.index is None:
         raise MarError("The server needs an index, or settings with one.")
     keys, metrics = Keys(settings.api_keys), Metrics()

@@ -77,6 +77,7 @@ class Engine:
         self.examples = list({hit.title: None for hit in hits if 2 <= len(hit.title) <= 30})[:EXAMPLES]
         limits: dict[str, Any] = {"max_queue": MAX_QUEUE, "observe": metrics.observer("search")}
         self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
+        metrics.waiting.labels("search").set_function(lambda: self._small.waiting + self._large.waiting)
         self._queues: list[Batcher[Any, Any]] = [self._small, self._large]
         if searcher.reranker is not None:
             score: Any = searcher.reranker.score
@@ -85,6 +86,7 @@ class Engine:
         if self.encoder is not None:
             observe = metrics.observer("encode")
             self._texts = MicroBatcher(self.encoder, max_queue=MAX_QUEUE, observe=observe)
+            metrics.waiting.labels("encode").set_function(lambda: self._texts.waiting)
             self._queues.append(self._texts)
             #: Tokens of an empty text: the prompt and the special tokens.
             self._overhead = self.encoder.count_tokens([""])[0]

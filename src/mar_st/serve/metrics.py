@@ -68,7 +68,6 @@ class Metrics:
             "queue": self.seconds.labels("queue").observe,
             "size": self.sizes.labels(stage).observe,
             "work": self.seconds.labels(stage).observe,
-            "waiting": self.waiting.labels(stage).set,
         }
         if stage != "encode":
             del observe["queue"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import subprocess
@@ -10,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from mar_st.data.corpus import Entry, FieldTypes, ShardReader, read_corpus, scan_corpus
@@ -47,28 +44,6 @@ def test_jsonl_gzip_and_folder_give_the_same_entries(file: Path) -> None:
     zipped.write_bytes(gzip.compress(file.read_bytes()))
     for source in (file, str(file), zipped, file.parent):
         assert list(read_corpus(source)) == ENTRIES
-
-
-def test_parquet_csv_and_saved_datasets_are_read(tmp_path: Path) -> None:
-    from datasets import Dataset
-
-    rows = [
-        {"_id": entry.id, "title": entry.title, "text": entry.text, "year": str(1900 + place)}
-        for place, entry in enumerate(ENTRIES)
-    ]
-    expected = [Entry(r["_id"], r["title"], r["text"], {"year": r["year"]}) for r in rows]
-    numbers = [entry._replace(metadata={"year": int(entry.metadata["year"])}) for entry in expected]
-    (tmp_path / "a").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows[:2]), tmp_path / "a" / "corpus-0.parquet")
-    pq.write_table(pa.Table.from_pylist(rows[2:]), tmp_path / "a" / "corpus-1.parquet")
-    Dataset.from_list(rows).save_to_disk(str(tmp_path / "b"))
-    with (tmp_path / "c.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    for name in ("a", "b"):
-        assert list(read_corpus(tmp_path / name)) == expected
-    assert list(read_corpus(tmp_path / "c.csv")) == numbers  # cells have no type
 
 
 def test_the_packaged_edition_is_read() -> None:

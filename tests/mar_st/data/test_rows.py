@@ -61,10 +61,11 @@ def test_parquet_and_saved_data_sets(tmp_path: Path) -> None:
 
 def test_tables_of_a_folder(tmp_path: Path) -> None:
     _lines(tmp_path / "queries.jsonl", '{"a": 1}')
-    (tmp_path / "corpus").mkdir()
-    for number in (1, 0):
-        pq.write_table(pa.table({"n": [number]}), tmp_path / "corpus" / f"{number}.parquet")
-    assert _values(tmp_path, "corpus") == [{"n": 0}, {"n": 1}]
+    for folder in ("corpus", "more"):
+        (tmp_path / folder).mkdir()
+        for number in (1, 0):
+            pq.write_table(pa.table({"n": [number]}), tmp_path / folder / f"corpus-{number}.parquet")
+    assert _values(tmp_path, "corpus") == _values(tmp_path / "more", "corpus") == [{"n": 0}, {"n": 1}]
     assert _values(tmp_path, "queries") == _values(tmp_path) == [{"a": 1}]
     with pytest.raises(MarError, match="holds no triples"):
         row_files(tmp_path, "triples")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode.engine import Engine, FrontEnd, distinct
@@ -38,16 +37,6 @@ def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling:
     engine = Engine(model, prompt="头疼", tokens=64)
 
     np.testing.assert_allclose(engine.encode(texts()), model.encode(texts(), prompt="头疼"), atol=2e-6)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_sides_give_the_vectors_of_sentence_transformers(side: str) -> None:
-    torch.manual_seed(0)
-    modules = load_encoder((make_config("qwen3", 64), make_tokenizer("document", side)), "document")
-    model = SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()
-
-    np.testing.assert_allclose(Engine(model, tokens=64).encode(texts()), model.encode(texts()), atol=2e-6)
 
 
 def test_a_mar_encodes_by_role_and_leaves_the_model_as_it_was(mar: MAR) -> None:

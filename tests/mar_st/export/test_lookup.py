@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from mar_st.cli import app
-from mar_st.errors import MarError
 from mar_st.export import ExportSettings, export
 from mar_st.index.build import build_index
 from mar_st.index.searcher import Searcher
@@ -75,28 +69,8 @@ def test_numpy_agrees_with_the_module(original, family, tmp_path):  # noqa: F811
         encoder.encode(["头疼"], prompt_name="nix")
 
 
-def test_it_is_loaded_without_torch(exported):
-    code = (
-        "import sys; from mar_st import load_query_encoder; "
-        f"print(load_query_encoder({str(exported)!r}).encode(['头疼']).shape, 'torch' in sys.modules)"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert process.stdout.split() == ["(1,", f"{DIM})", "False"]
-
-
 def test_an_exported_encoder_searches_an_index(exported, family, tmp_path):  # noqa: F811
     build_index(family / "vectors", tmp_path / "index")
     searcher = Searcher.open(tmp_path / "index", encoder=str(exported))
     results = searcher.search(["头疼吃什么药", "高血压吃什么"], k=1)
     assert [hits[0].id for hits in results] == ["d1", "d3"]
-
-
-@pytest.mark.thorough
-def test_the_command_reports_its_output(family, tmp_path):  # noqa: F811
-    base = ["export", str(family / "mar"), str(tmp_path / "out"), "--query-encoder", "query-lookup"]
-    result = CliRunner().invoke(app, base)
-    assert result.exit_code == 0, result.output
-    assert "* numpy-int8" in result.output
-    again = CliRunner().invoke(app, [*base, "--json"])
-    assert again.exit_code == 1
-    assert isinstance(again.exception, MarError)

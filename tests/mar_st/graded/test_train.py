@@ -72,29 +72,6 @@ def test_an_interrupted_training_resumes_to_the_same_weights(base, trained, tmp_
 
 
 @pytest.mark.thorough
-def test_a_checkpoint_that_was_cut_off_is_passed_over(base, trained, tmp_path, monkeypatch):
-    """A kill while a checkpoint is written; the one before it continues."""
-    whole, saves = CrossEncoderTrainer._save_rng_state, []
-    monkeypatch.setattr(train, "SAVE_STEPS", 5)
-
-    def cut_off(self, *arguments, **options):
-        saves.append(self.state.global_step)
-        if len(saves) == 2:
-            raise KeyboardInterrupt
-        whole(self, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CrossEncoderTrainer, "_save_rng_state", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            train_grader(settings(pairs(), base, tmp_path / "judge"))
-    left = {path.name for path in (tmp_path / "judge.work" / "checkpoints").iterdir()}
-    assert left == {"checkpoint-5", "checkpoint-10"}
-    report = train_grader(settings(pairs(), base, tmp_path / "judge"))
-    for one, other in zip(weights(report["out"]).values(), weights(trained["out"]).values(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.thorough
 def test_layers_are_cut(base, tmp_path):
     report = train_grader(settings(pairs(12), base, tmp_path / "small", layers=1, epochs=1, batch_size=8))
     assert make_config("bert").num_hidden_layers > 1

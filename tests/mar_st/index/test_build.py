@@ -132,19 +132,6 @@ def test_corpus_and_vectors_that_do_not_belong_together_are_refused(library, tmp
             built(library, tmp_path / f"index{number}", corpus=corpus)
 
 
-def test_what_is_no_place_or_setting_for_an_index_is_refused(library, tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "letter.txt").write_text("x")
-    for out, options, message in (
-        (tmp_path / "full", {}, "holds files already"),
-        (tmp_path / "a", {"kind": "tree"}, "Kinds of index"),
-    ):
-        with pytest.raises(MarError, match=message):
-            built(library, out, **options)
-    with pytest.raises(MarError, match="not an index"):
-        Index.open(tmp_path / "nothing")
-
-
 def test_a_damaged_or_foreign_folder_is_one_error(tmp_path):
     small = make_library(tmp_path / "small", range(40), dim=8)
     built(small, tmp_path / "index")

@@ -125,7 +125,6 @@ def test_the_reranker_orders_the_best(folder, library):
     hits = searcher.search(["编号17"], 5, rerank=20)[0]
     numbers = [int(hit.id[1:]) for hit in hits]
     assert numbers == sorted((int(hit.id[1:]) for hit in before), reverse=True)[:5]
-    assert len(model.pairs) == 20
     assert model.pairs[0][0] == "编号17"
     for hit in hits:
         assert hit.legs["rerank"].rank == hit.rank

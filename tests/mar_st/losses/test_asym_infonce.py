@@ -4,12 +4,6 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
-from sentence_transformers.sentence_transformer.losses import (
-    CachedMultipleNegativesRankingLoss,
-    MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
-)
-from torch.nn.functional import normalize
 
 from mar_st.losses import asym_infonce
 from mar_st.losses.asym_infonce import AsymInfoNCELoss
@@ -18,11 +12,6 @@ from mar_st.model.encoders import load_encoder
 QUERIES = ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽", "医生你好"]
 POSITIVES = ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办", "你好"]
 NEGATIVES = ["咳嗽吃药", "医生", "头疼头疼头疼", "高血压怎么办呢", "吃什么"]
-
-
-@pytest.fixture
-def symmetric(query_source):
-    return SentenceTransformer(modules=[*load_encoder(query_source, "query"), Normalize()], device="cpu")
 
 
 def _columns(batch=5, columns=4, dim=8):
@@ -85,20 +74,6 @@ def test_dims_are_the_mean_over_renormalised_prefixes(mar, both):
     torch.testing.assert_close(loss.last_parts["dim_5"], parts[1].detach() / 3)
 
 
-@pytest.mark.parametrize("dims", [(), (8, 3)])
-@pytest.mark.parametrize("both", [False, True])
-def test_equals_multiple_negatives_ranking_loss(mar, both, dims):
-    columns = _columns()
-    ours = AsymInfoNCELoss(mar, temperature=0.05, dims=dims, both_directions=both)
-    directions = ("query_to_doc", "doc_to_query") if both else ("query_to_doc",)
-    theirs = MultipleNegativesRankingLoss(mar, 20.0, directions=directions, partition_mode="per_direction")
-    value = sum(
-        theirs.compute_loss_from_embeddings([normalize(column[:, :dim], dim=1) for column in columns], None)
-        for dim in dims or (8,)
-    ) / len(dims or (8,))
-    _close(ours.compute_loss_from_embeddings(columns, None), value, columns)
-
-
 def test_without_normalisation_scores_are_dot_products(mar):
     columns = _columns()
     cosine = AsymInfoNCELoss(mar, temperature=1.0).compute_loss_from_embeddings(columns, None)
@@ -119,12 +94,13 @@ def test_learnable_temperature_gets_the_gradient_of_the_formula(mar):
     fixed = AsymInfoNCELoss(mar, temperature=0.1, dims=(8, 4))
     value = loss.compute_loss_from_embeddings(columns, None)
     torch.testing.assert_close(value, fixed.compute_loss_from_embeddings(columns, None))
-    (3 * value).backward()
     log_scale = torch.tensor(0.1).log().neg().requires_grad_()
-    whole = [[c.detach()[:, :dim] for c in columns] for dim in (8, 4)]
-    (3 * sum(_naive(c, 1 / log_scale.exp()) for c in whole) / 2).backward()
-    torch.testing.assert_close(loss.log_scale.grad, log_scale.grad)
-    assert loss.log_scale.grad.abs() > 0.1
+    whole = [[c[:, :dim] for c in columns] for dim in (8, 4)]
+    naive = sum(_naive(c, 1 / log_scale.exp()) for c in whole) / 2
+    theirs = torch.autograd.grad(3 * naive, [*columns, log_scale])
+    for ours, expected in zip(_gradients(3 * value, [*columns, loss.log_scale]), theirs, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+        assert ours.abs().max() > 1e-3
     assert loss.temperature == pytest.approx(0.1, rel=1e-4)
     assert "log_scale" in dict(loss.named_parameters())
     assert "log_scale" not in dict(fixed.named_parameters())
@@ -167,9 +143,9 @@ def _features(model, tasks):
     return [model.preprocess(column, task=task) for column, task in zip(texts, tasks, strict=True)]
 
 
-def _step(model, tasks, loss=AsymInfoNCELoss, seed=3, **options):
+def _step(model, tasks, seed=3, **options):
     """Value and gradients of a step, those of the loss's own parameters included."""
-    made = loss(model, **options)
+    made = AsymInfoNCELoss(model, **options)
     made.zero_grad()
     torch.manual_seed(seed)
     value = made(_features(model, tasks), None)
@@ -204,19 +180,6 @@ def test_gradcache_replays_dropout(query_source):
     vectors.clear()
     _step(model, tasks, mini_batch_size=2, seed=4)
     assert not torch.equal(vectors[0], first[0])
-
-
-@pytest.mark.parametrize("dims", [(), (32, 8)])
-def test_equals_cached_multiple_negatives_ranking_loss(symmetric, dims):
-    tasks = (None, None, None)
-    ours = _step(_without_dropout(symmetric), tasks, temperature=0.05, dims=dims, mini_batch_size=2)
-
-    def theirs(model):
-        inner = CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=2)
-        return MatryoshkaLoss(model, inner, list(dims), [1 / len(dims)] * len(dims)) if dims else inner
-
-    reference = _step(symmetric, tasks, loss=theirs)
-    _same(ours, (reference[0], {name.removeprefix("loss."): grad for name, grad in reference[1].items()}, {}))
 
 
 @pytest.mark.parametrize("frozen", ["query", "document"])

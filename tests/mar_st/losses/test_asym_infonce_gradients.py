@@ -48,17 +48,6 @@ def _close(ours, theirs):
         assert one.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": 6}])
-def test_with_a_learnt_temperature_the_encoder_gets_the_gradient_of_the_formula(limits):
-    model, features = BagOfTokens(), _features(3)
-    loss = AsymInfoNCELoss(model, temperature=0.2, learnable_temperature=True, **limits)
-    (2.5 * loss(features)).backward()
-    log_scale = torch.tensor(math.log(5), requires_grad=True)
-    expected = _infonce([model(column)["sentence_embedding"] for column in features], log_scale)
-    theirs = torch.autograd.grad(2.5 * expected, [model.embedding.weight, log_scale])
-    _close([model.embedding.weight.grad, loss.log_scale.grad], theirs)
-
-
 @pytest.mark.parametrize("options", [{}, {"dims": (WIDTH, 3)}, {"both_directions": True}])
 def test_two_processes_get_the_gradients_of_the_joined_batch(monkeypatch, options):
     """Their mean, which data-parallel training takes, is the gradient of the whole batch."""

@@ -78,6 +78,11 @@ def test_plain_models_and_vector_folders_have_a_space(saved: Path, mar: MAR, tmp
     plain = SentenceTransformer(modules=mar.route_modules("document"), device="cpu")
     plain.save_pretrained(str(tmp_path / "plain"))
     assert space_of(tmp_path / "plain") == space_of(saved)
+    # git and the Hub keep no empty folder, such as that of a normalisation.
+    shutil.rmtree(next((tmp_path / "plain").glob("*_Normalize")), ignore_errors=True)
+    space = space_of(tmp_path / "plain")
+    shifted(tmp_path / "plain" / "model.safetensors")
+    assert space_of(tmp_path / "plain") not in (None, space)
     vectors = torch.eye(2).numpy()
     assert space_of(write_vectors(tmp_path / "v", ["a", "b"], vectors, space="xyz").path) == "xyz"
 

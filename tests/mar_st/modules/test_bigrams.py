@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -147,4 +146,3 @@ def test_a_damaged_file_gives_one_error(tmp_path, damage):
         save_file(tensors, path)
     with pytest.raises(MarError, match=r"cannot be loaded|damaged"):
         open_model(str(folder), device="cpu").encode([TEXT])
-    shutil.rmtree(folder)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mar_st.model.names import model_folder
 from mar_st.online.batcher import MicroBatcher
 from mar_st.online.encoders import load_query_encoder
 from mar_st.online.protocol import EncoderError
@@ -86,17 +85,6 @@ def test_a_setting_that_does_not_fit_the_files_is_one_error(exported, tmp_path, 
     ExportFolder(tmp_path / "copy").change(**{name: value})
     with pytest.raises(EncoderError, match="xport"):
         load_query_encoder(tmp_path / "copy", backend="openvino-fp32", threads=1).encode(["头疼"])
-
-
-def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
-    folder = tmp_path / "mar"
-    shutil.copytree(model_folder("mar-mini"), folder)
-    whole = load_query_encoder(folder)
-    for path in folder.glob("document_*"):
-        shutil.rmtree(path)
-    alone = load_query_encoder(folder)
-    np.testing.assert_array_equal(alone.encode(["头疼"]), whole.encode(["头疼"]))
-    assert (whole.dim, whole.identity) == (128, alone.identity)
 
 
 @pytest.mark.slow

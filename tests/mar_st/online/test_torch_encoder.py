@@ -90,6 +90,15 @@ def test_an_opened_folder_is_the_saved_encoder(saved, encoder):
     np.testing.assert_allclose(opened.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
+def test_a_model_of_the_hub_has_the_space_of_its_folder(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    place = tmp_path / "models--org--name"
+    model.save(str(place / "snapshots" / "abc"))
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("abc")
+    assert TorchEncoder.open("org/name", device="cpu").space == space_of(place / "snapshots" / "abc")
+
+
 def test_a_query_encoder_of_a_mar_is_opened_by_its_name(mar, tmp_path):
     mar.save_pretrained(str(tmp_path / "mar"))
     opened = TorchEncoder.open(str(tmp_path / "mar"), device="cpu")

@@ -361,7 +361,7 @@ def test_a_reload_opens_the_index_again(tmp_path, monkeypatch):
     current.symlink_to(first)
     monkeypatch.setattr("mar_st.index.searcher.load_query_encoder", lambda *_, **__: FakeEncoder())
     monkeypatch.setenv("MAR_API_KEYS", KEY)
-    client = Client(create_app(str(current), encoder="fake"))
+    client = Client(create_app(current, ServeSettings(encoder="fake")))
     headers = {"x-api-key": KEY}
 
     def first_id():

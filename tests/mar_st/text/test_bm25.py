@@ -19,7 +19,7 @@ def test_scores_are_those_of_the_formula():
         idf = math.log(1 + (len(DOCUMENTS) - holding + 0.5) / (holding + 0.5))
         return idf * often / (often + K1 * (1 - B + B * len(document) / mean))
 
-    query = ["感冒", "发烧", "没有的词"]
+    query = ["感冒", "发烧", "感冒", "没有的词"]
     expected = [sum(score(document, word) for word in query) for document in DOCUMENTS]
     scores = index.scores(query)
     assert scores.dtype == np.float32
