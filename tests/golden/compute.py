@@ -176,18 +176,18 @@ def clinic_labels(folder: Path) -> dict[str, dict[str, int]]:
     return labels
 
 
-def anonymised() -> dict[str, dict[str, float]]:
-    """Recall and precision of the anonymiser on its labelled files."""
+def anonymised() -> dict[str, dict[str, Any]]:
+    """Recall and precision of the anonymiser on its labelled files, for each kind; those of strict mode."""
     from tools.anonymize.evaluate import quality, read_marked
 
     from medteb_mteb.curation.anonymize.find import Finder
 
-    finder = Finder()
-    found = {}
-    for path in sorted(LABELLED.glob("*.txt")):
-        result = quality(read_marked(path), finder)
-        found[path.stem] = {"recall": result.recall(), "precision": result.precision()}
-    return found
+    finders = {"": Finder(), " strict": Finder(strict=True)}
+    return {
+        path.stem + name: quality(read_marked(path), finder).to_json()
+        for path in sorted(LABELLED.glob("*.txt"))
+        for name, finder in finders.items()
+    }
 
 
 def losses(folder: Path) -> dict[str, list[float]]:

@@ -32,7 +32,7 @@ PASSES = "passes"
 def definitions(file: str | Path, *, start: str, name: str = "month") -> Any:
     """Return the Dagster definitions of a build: an asset per step, a job, and its monthly schedule.
 
-    An asset depends on the steps that its options name and on the step before it. Months run in their order,
+    An asset depends on the steps that its options name and on the step before it. Run months in their order,
     since each one continues the one before.
 
     Args:

@@ -1,8 +1,9 @@
 """A whole build from one YAML file: steps in order, resumable, with a forecast of its cost.
 
-Every step has a folder of its name in the folder `out`, and `data` holds all editions and training sets, so
-that one `MEDTEB_DATA` has them all. A finished step is kept, an interrupted one continues, and one whose
-settings or inputs have changed is run again; paid answers are in journals and never requested twice.
+Every step has a folder of its name in the folder `out`. `data` holds all editions, so that one `MEDTEB_DATA`
+has them, and the training sets that were written beside them. A finished step is kept, an interrupted one
+continues, and one whose settings or inputs have changed is run again; paid answers are in journals and never
+requested twice.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ def build(settings: BuildSettings) -> dict[str, Any]:
     """Build a benchmark and training data from one file.
 
     The steps run in order. The same command continues an interrupted build, and runs steps whose settings or
-    inputs have changed again; paid answers are kept. All editions and training sets are in the folder 'data'
-    of the build: set MEDTEB_DATA to it to evaluate on them.
+    inputs have changed again; paid answers are kept. All editions, and the training sets beside them, are
+    in the folder 'data' of the build: set MEDTEB_DATA to it to evaluate on them.
 
     The exit code is 1 if a step stopped, for instance at a budget, or if the training data contain queries of
     the tests.
     """
     planned = load_build(settings.file, settings.values)
     wanted = planned.until(settings.until)
+    steps = forecast(wanted)
     if settings.dry_run:
-        steps = forecast(wanted)
         return {"out": str(planned.root), "steps": steps, "failed": any(one["error"] for one in steps)}
-    _check(wanted)
-    if wrong := next((one for one in forecast(wanted) if one["error"]), None):
+    _check([one for one, about in zip(wanted, steps, strict=True) if not about["finished"]])
+    if wrong := next((one for one in steps if one["error"]), None):
         raise MarError(f"Step {wrong['name']!r}: {wrong['error']}.")
     report: dict[str, Any] = {"out": str(planned.root), "steps": [], "stopped": "", "leakage": None}
     with locked(planned.root):
@@ -79,7 +80,7 @@ def build(settings: BuildSettings) -> dict[str, Any]:
                     "stopped": f"Step {one.name!r} stopped: {counts['stopped']}",
                     "failed": True,
                 }
-        _publish(wanted, planned.root / DATA_FOLDER)
+        _publish(planned.steps, planned.root / DATA_FOLDER)
         if len(wanted) == len(planned.steps):
             report["leakage"] = _leakage(planned)
             report["failed"] = bool(report["leakage"] and report["leakage"]["leaks"])
@@ -132,11 +133,12 @@ def _anonymised(planned: Planned, key: str) -> bool:
 
 
 def _publish(steps: list[Planned], data: Path) -> None:
-    """Put the editions and training sets of all steps into one folder, linked or copied."""
+    """Put the editions of all finished steps, and the training sets beside them, into one folder."""
     folders = [
         part
         for planned in steps
         if planned.step.writes == "editions"
+        and (read_record(planned.settings.out / STEP_FILE) or {}).get("finished")
         for part in sorted(planned.settings.out.iterdir())
         if part.is_dir()
     ]
@@ -171,7 +173,7 @@ def _leakage(planned: Build) -> dict[str, Any] | None:
     for one in writers:
         queries = training_queries(one.settings.out)
         leaks = held_out.leaks(queries)
-        examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:10]]
+        examples = [{"query": queries[row], "near": name} for row, name in list(leaks.items())[:10]]
         training[one.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
     report = {
         "tests": len(held_out.texts),
@@ -281,7 +283,7 @@ def _count(kind: Kind, path: str, columns: dict[str, str] | None) -> Estimate:
     if kind in ("file", "sheet", "editions", "agreement"):
         return Estimate(0)
     if kind == "cases":
-        advice = [len(row.values.get("advice", ())) for row in read_rows(path, table="cases")]
+        advice = [len(row.values.get("advice") or ()) for row in read_rows(path, table="cases")]
         return Estimate(len(advice), queries=sum(advice))
     rows, queries = 0, set()
     named = Path(path, f"{kind}.jsonl")  # of a step's folder, which holds other files, too

@@ -77,7 +77,7 @@ STEPS: dict[str, Step[Any]] = {
     )
 }
 
-#: Folder of a build with the editions and training sets of all its steps.
+#: Folder of a build with its editions, and the training sets beside them.
 DATA_FOLDER = "data"
 #: A value of the command line in a string of the file, as `{month}`; the value becomes part of paths.
 _SLOT = re.compile(r"\{([a-z][a-z0-9_]*)\}")
@@ -137,9 +137,9 @@ def load_build(file: str | Path, values: Mapping[str, str] | None = None) -> Bui
     """
     path = Path(file).resolve()
     content = _filled(read_yaml(path), dict(values or {}), path)
-    if not isinstance(content, dict) or not isinstance(content.get("steps"), list):
-        raise MarError(f"{path} must be a mapping with 'steps', a list.")
-    built = Build(path.parent / Path(content.pop("out", "build")).expanduser())
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), list) or not content["steps"]:
+        raise MarError(f"{path} must be a mapping with 'steps', a list of one or more.")
+    built = Build(path.parent / Path(str(content.pop("out", None) or "build")).expanduser())
     entries = content.pop("steps")
     used: set[str] = set()
     for number, entry in enumerate(entries, 1):
@@ -200,6 +200,8 @@ def _planned(
     if not name.replace("-", "").replace("_", "").isalnum():
         raise MarError(f"{file}: {name!r} is the name of a folder: letters, digits, - and _.")
     where = f"{file}: step {name!r}"
+    if "out" in entry:
+        raise MarError(f"{where} has 'out'; it writes to the folder of its name in that of the build.")
     fields = {one.alias or key: key for key, one in step.settings.model_fields.items()}
     taken = {key for key in defaults if key in fields}
     values = {fields.get(key, key): value for key, value in ({**defaults, **entry}).items() if key in fields}

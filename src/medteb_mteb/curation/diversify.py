@@ -54,8 +54,8 @@ class DynamicIndexFilter:
     """Decides about vectors in order, a block at a time, as if they came one by one.
 
     Matrix products find the pairs that may be above the threshold: in bfloat16, where the processor has
-    instructions for it, with a margin for its rounding. Only these pairs are computed in float32. A search
-    for one vector after the other in FAISS's `IndexFlatIP` takes 90 times as long, 6 times as long as products
+    instructions for it, with a margin for its rounding. Only these pairs are computed in float32. Searches of
+    one vector after the other in FAISS's `IndexFlatIP` take 90 times as long, or 6 times as long as products
     in float32 (`benchmarks/diversify.py`).
 
     Args:

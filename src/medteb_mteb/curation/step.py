@@ -229,7 +229,6 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
     Raises:
         MarError: The step cannot be run, or the folder has other files or is in use.
     """
-    settings.check()
     folder, depends = settings.out, _depends(step, settings)
     mark = _mark(depends)
     for path in (path for name in step.inputs for path in paths_of(settings, name)):
@@ -244,6 +243,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
         same = record is not None and record["fingerprint"] == mark
         if record is not None and same and record["finished"]:
             return record, True
+        settings.check()
         if record is not None and not same:
             if record["finished"] and record["result"] != folder_digest(folder):
                 raise MarError(

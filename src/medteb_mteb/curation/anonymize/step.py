@@ -171,7 +171,8 @@ def anonymize(settings: AnonymizeSettings) -> Counts:
         strict=settings.strict,
         cleared=cleared,
     )
-    if settings.review is not None:
+    kept = settings.review is not None and settings.review.exists()  # it may hold answers
+    if settings.review is not None and not kept:
         write_sheet(settings.source, settings.review, known=known, columns=settings.columns)
     counts = run_step(work, settings)
     found: Counter[str] = Counter()
@@ -181,7 +182,13 @@ def anonymize(settings: AnonymizeSettings) -> Counts:
                 found.update(json.loads(line).get("identifiers", {}))
     own = [{"version": VERSION, "strict": settings.strict}]
     details = {**counts.details, "identifiers": dict(sorted(found.items()))}
-    return replace(counts, details=details, provenance={**counts.provenance, "anonymisers": own})
+    notes = (*counts.notes, f"{settings.review} is kept as it is; delete it to have it written again.")
+    return replace(
+        counts,
+        details=details,
+        provenance={**counts.provenance, "anonymisers": own},
+        notes=notes if kept else counts.notes,
+    )
 
 
 ANONYMIZE = Step("anonymize", AnonymizeSettings, anonymize, "texts", anonymises=True, version=str(VERSION))

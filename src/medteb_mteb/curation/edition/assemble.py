@@ -129,6 +129,8 @@ def assemble(settings: AssembleSettings) -> Counts:
     counts["training queries near another test"] = len(leaks)
     train = {query: answered[query] for row, query in enumerate(others) if row not in leaks}
     triples = _write_training(settings.out / "train", train, material)
+    chosen = {query: answered[query] for query in test}
+    lists = _lists(chosen, counts)
     statistics = {
         "clusters of near-duplicate queries": len(clusters),
         "largest cluster": max(clusters),
@@ -143,9 +145,7 @@ def assemble(settings: AssembleSettings) -> Counts:
         "these are": "left out",
         "similarity of near-duplicates": settings.threshold,
     }
-    chosen = {query: answered[query] for query in test}
     editions = [_retrieval(chosen, material, settings, statistics, provenance)]
-    lists = _lists(chosen, counts)
     if lists:
         editions.append(_reranking(chosen, lists, material, settings, provenance))
     return Counts(
@@ -264,7 +264,7 @@ def _write_training(folder: Path, train: Qrels, material: _Material) -> int:
         positives = [documents[name].full for name in sorted(row) if row[name]]
         rows.add_example({"query": material.queries[query].full, "positives": positives}, negatives)
     material.counts["training queries without a negative"] = rows.number("pairs")
-    rows.write(folder)
+    rows.write(folder, "triples")
     return rows.number("triples")
 
 

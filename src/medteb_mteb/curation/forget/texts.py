@@ -202,7 +202,7 @@ def _own_id(row: Row, ids: set[str]) -> str:
 
 
 def _own_texts(row: Row) -> Iterator[str]:
-    """Yield the text of a row, alone and with its title, and its other long strings."""
+    """Yield the text of a row, alone and with its title, its messages, and its other long strings."""
     strings = {key: value for key, value in row.items() if isinstance(value, str)}
     named = next((key for key in FIELD_KEYS["text"] if strings.get(key, "").strip()), None)
     if named is not None:
@@ -212,6 +212,10 @@ def _own_texts(row: Row) -> Iterator[str]:
     if named is None or any(key in row for key in OWN_IDS):
         long = (value for value in strings.values() if len(value.encode()) >= PASSAGE_BYTES)
         yield from (value for value in long if named is None or value != strings[named])
+    messages = row.get("prompt")  # of a rubric
+    for one in messages if isinstance(messages, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("content"), str):
+            yield one["content"]
 
 
 def _check_related(name: str, found: Mapping[str, Path]) -> None:

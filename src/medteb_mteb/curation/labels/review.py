@@ -301,8 +301,8 @@ def compare(sheet: Sheet, answers: Mapping[str, Mapping[int, int]]) -> dict[str,
         "pairs": len(rows),
         "unanswered": len(sheet.rows) - len(rows),
         "agreement": [round(float(number), 4) for number in ((equal * weights).sum(), low, high)],
-        "kappa": fleiss_kappa(_counts(votes)) if len(votes) > 1 else None,
-        "kappa_with_labels": fleiss_kappa(_counts(np.vstack([votes, truth]))),
+        "kappa": fleiss_kappa(_counts(votes), weights) if len(votes) > 1 else None,
+        "kappa_with_labels": fleiss_kappa(_counts(np.vstack([votes, truth])), weights),
         "by_reviewer": {
             name: float(((by_one == truth) * weights).sum())
             for name, by_one in zip(answers, votes, strict=True)

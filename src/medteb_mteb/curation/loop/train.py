@@ -15,6 +15,7 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.loop.release import point
 from medteb_mteb.curation.loop.start import MonthSettings
 from medteb_mteb.curation.step import Counts, Input, Model, Runtime, Step
+from medteb_mteb.curation.training.rows import training_queries
 
 if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe
@@ -46,14 +47,19 @@ def train(settings: TrainSettings) -> Counts:
     from mar_st.teachers.store import store_root  # lazy: torch
 
     run, sources = settings.out / settings.month, settings.out / "sources"
+    rows = {str(path): len(training_queries(path)) for path in _filled(settings)}
     recipe = _recipe(settings, sources)
     run_recipe(recipe, run, save_steps=settings.save_steps, say=say, store=store_root(settings.out))
     point(settings.out / "model", Path(settings.month, "model"))
     for folder in (sources, *run.glob("[0-9][0-9]-*")):  # the finished model is enough
         shutil.rmtree(folder)
-    rows = {path.parents[1].name: path.read_bytes().count(b"\n") for path in settings.data}
     stages = [stage.name for stage in recipe.stages]
     return Counts(sum(rows.values()), details={"queries": rows, "stages": stages})
+
+
+def _filled(settings: TrainSettings) -> list[Path]:
+    """Return the training data without empty files."""
+    return [path for path in settings.data if path.is_dir() or path.stat().st_size]
 
 
 def _recipe(settings: TrainSettings, sources: Path) -> Recipe:
@@ -69,9 +75,9 @@ def _recipe(settings: TrainSettings, sources: Path) -> Recipe:
         if isinstance(content.get(side), dict):
             content[side] = {**content[side], **source}
     common = {"prompt": "query" if "query" in content["prompts"] else "", "negatives": 0}
-    files = [path for path in settings.data if path.stat().st_size]
     content["data"] = [
-        {"name": f"triples-{number}", "path": str(path), **common} for number, path in enumerate(files, 1)
+        {"name": f"triples-{number}", "path": str(path), **common}
+        for number, path in enumerate(_filled(settings), 1)
     ]
     if settings.texts is not None:
         place = sources / "texts.jsonl"

@@ -186,7 +186,7 @@ class Prompted(LLM):
                 found[key] |= verdicts
             return generation
 
-        first = asked(list(items), may_fail=False)
+        first = asked(list(items), may_fail=len(items) == 1)  # Inspect grades them one by one
         rest = []
         for item in items if not first.stopped else ():
             missing = tuple(one for one in item.criteria if one not in found[item.key])

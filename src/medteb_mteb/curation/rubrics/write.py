@@ -197,7 +197,7 @@ class AnswerSettings(WriterSettings, PrivateSettings):
     rubrics: Annotated[Path, Argument(), Input("rubrics")] = Field(
         description="Rubrics, in our form, HealthBench's or LiveMedBench's; only their questions are used."
     )
-    context: Annotated[Path | None, Input("file")] = Field(
+    context: Annotated[Path | None, Input("file", "texts")] = Field(
         None, description="Passages for the LLM: a folder of 'mar index', or texts; default: none."
     )
     encoder: Annotated[str | None, Model()] = Field(

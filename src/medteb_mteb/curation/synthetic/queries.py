@@ -108,7 +108,7 @@ def _forms(document: Text, settings: QuerySettings) -> tuple[str, ...]:
 
 def _prompt(document: Text, settings: QuerySettings) -> Prompt:
     forms = _forms(document, settings)
-    return query_prompt(document.id, document.full[:LONGEST], forms, settings.language)
+    return query_prompt(document.id, document.full, forms, settings.language)
 
 
 def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) -> Prompt:
@@ -116,13 +116,14 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
 
     Args:
         key: Key of the prompt.
-        text: The document.
+        text: The document; its first `LONGEST` characters are shown.
         forms: Form of each query, see `FORMS`.
         language: Language of the queries.
     """
     lines = "\n".join(f"{n}. {FORMS[form].described[language]}" for n, form in enumerate(forms, 1))
     tokens = 10 + _TOKENS_PER_QUERY * len(forms)
-    return _QUERIES.prompt(key, language, {"text": text}, tokens, count=len(forms), forms=lines)
+    shown = {"text": text[:LONGEST]}
+    return _QUERIES.prompt(key, language, shown, tokens, about=(text,), count=len(forms), forms=lines)
 
 
 def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: Rows) -> None:
@@ -151,7 +152,7 @@ def _estimate(settings: QuerySettings, sizes: Mapping[str, Estimate]) -> Estimat
     documents = sizes["documents"]
     number = min(documents.rows, settings.sample or documents.rows)
     forms = tuple(FORMS)[:1] * settings.per_document
-    like = query_prompt("x", documents.mean_text[:LONGEST], forms, settings.language)
+    like = query_prompt("x", documents.mean_text, forms, settings.language)
     return settings.estimate(like, number, number * settings.per_document)
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 #: Training sets of a folder.
-_TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl", "corpus.jsonl")
+_TRAINING_FILES = (
+    "triples.jsonl", "pairs.jsonl", "sts.jsonl", "sts-pairs.jsonl", "queries.jsonl", "corpus.jsonl",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,15 @@ def _rows(path: Path) -> Iterator[tuple[str | None, Sequence[str]]]:
             return
         if (path / STEP_FILE).is_file() or any(path.glob("*/manifest.json")):
             return
-    elif _holds_texts(path):
-        texts = (
-            (None, [text.full]) if path.name == "corpus.jsonl" else (text.full, ())
-            for text in read_texts(path)
-        )
-        yield from texts
-        return
     from mar_st.data.training import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
 
     # In any form and place that `mar train` reads.
+    if _holds_texts(path):
+        entry = Data(name="training", path=str(path), prompt="", form="texts", role="query")
+        for text in read_source(entry, 0).texts:
+            yield (None, [text]) if path.name == "corpus.jsonl" else (text, ())
+        return
     for triple in read_source(Data(name="training", path=str(path), prompt=""), 0).triples:
         yield triple.query, (*triple.positives, *triple.negatives)
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from medteb_mteb.curation.anonymize.contacts import Email, Landline, MessengerAccount, Phone, Url
+from medteb_mteb.curation.anonymize.papers import Papers, RecordNumber
 
 
 def values(kind, text):
@@ -86,10 +87,12 @@ def test_a_site_that_identifies_nobody_stays(url):
     assert values(Url, f"见{url}，谢谢") == []
 
 
-@pytest.mark.parametrize("piece", ["weixin", "wx-", "line-", "a.", "a@a.", "http://", "1-"])
+@pytest.mark.parametrize(
+    "piece", ["weixin", "wx-", "line-", "a.", "a@a.", "http://", "1-", "passport", "MRN-"]
+)
 def test_a_long_row_of_labels_takes_time_in_proportion(piece):
     text = piece * (100_000 // len(piece))
     start = time.process_time()
-    for kind in (MessengerAccount, Url, Email, Phone, Landline):
+    for kind in (MessengerAccount, Url, Email, Phone, Landline, Papers, RecordNumber):
         values(kind, text)
     assert time.process_time() - start < 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.anonymize.evaluate import quality, read_marked
+from tools.anonymize.evaluate import read_marked
 
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, Span
+from medteb_mteb.curation.anonymize.kinds import Span
 from medteb_mteb.curation.anonymize.step import Anonymise
 from medteb_mteb.curation.files.records import Text
 
@@ -24,45 +24,6 @@ def finder():
 @pytest.fixture(scope="module")
 def sentences():
     return [sentence for name in FILES for sentence in read_marked(FOLDER / f"{name}.txt")]
-
-
-@pytest.mark.parametrize(
-    ("name", "recall", "precision", "disturbed"),
-    [
-        ("develop", 0.99, 0.99, 1),
-        ("held-out", 0.97, 0.95, 1),
-        ("hard", 0.9, 0.95, 0),
-        ("later", 0.93, 0.95, 2),
-    ],
-)
-def test_recall_and_precision_are_high(finder, name, recall, precision, disturbed):
-    result = quality(read_marked(FOLDER / f"{name}.txt"), finder)
-    assert result.recall() >= recall, result.errors
-    assert result.precision() >= precision, result.errors
-    assert result.disturbed <= disturbed
-    if name in ("develop", "held-out"):
-        assert min(result.recall(exact=True), result.precision(exact=True)) >= 0.95
-
-
-@pytest.mark.parametrize(
-    ("name", "recall", "strict_recall"), [("strangers-a", 0.84, 0.94), ("strangers-b", 0.77, 0.85)]
-)
-def test_wording_of_people_who_had_not_seen_the_rules_has_high_precision(finder, name, recall, strict_recall):
-    sentences = read_marked(FOLDER / f"{name}.txt")
-    result = quality(sentences, finder)
-    assert result.recall() >= recall, result.errors
-    assert result.precision() >= 0.93, result.errors
-    strict = Finder(strict=True)
-    result = quality(sentences, strict, kinds=[kind for kind in IDENTIFIER_KINDS if kind != "DATE"])
-    assert result.recall() >= strict_recall, result.errors
-
-
-def test_every_kind_by_itself_is_found_with_high_recall_and_precision(finder):
-    own = [sentence for name in FILES[:4] for sentence in read_marked(FOLDER / f"{name}.txt")]
-    result = quality(own, finder)
-    for kind in result.marked:
-        assert result.recall(kind) >= 0.94, kind
-        assert result.precision(kind) >= 0.95, kind
 
 
 def test_text_without_identifiers_is_the_same_to_the_byte(finder, sentences):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 
@@ -131,10 +130,3 @@ def test_a_number_of_a_person_is_found_without_its_label(kind, text, value):
 )
 def test_numbers_of_nobody_stay(kind, text):
     assert values(kind, text) == []
-
-
-@pytest.mark.parametrize(("kind", "piece"), [(Papers, "passport"), (RecordNumber, "MRN-")])
-def test_a_long_row_of_labels_takes_time_in_proportion(kind, piece):
-    start = time.process_time()
-    assert values(kind, piece * (100_000 // len(piece)) + " 1") == []
-    assert time.process_time() - start < 4

@@ -131,8 +131,9 @@ def test_training_queries_do_not_come_back_in_the_test(make, tmp_path):
 
 def test_queries_of_other_tests_are_not_trained_on(make, tmp_path):
     other = write_jsonl(tmp_path / "other.jsonl", [{"_id": k, "text": text} for k, text in QUERIES.items()])
-    _, details = make(keep_away=(str(other),))
+    out, details = make(keep_away=(str(other),))
     assert (details["training triples"], details["training queries near another test"]) == (0, 6)
+    assert (out / "train" / "triples.jsonl").read_bytes() == b""
 
 
 def test_queries_without_a_positive_or_a_negative_are_counted(make, rows_of):
@@ -141,6 +142,7 @@ def test_queries_without_a_positive_or_a_negative_are_counted(make, rows_of):
     assert details["queries without a positive"] == 1
     assert details["editions"]["MedTEBRetrieval"]["queries"] == 9
     assert details["editions"]["MedTEBReranking"]["queries"] == 8
+    assert details["reranking queries without a negative"] == 1
     few = [one for one in LABELS if one.relevance != 0 or one.query_id in ("q1", "q2", "q3")]
     out, details = make("few", few, test=2)
     pairs = rows_of(out / "train" / "pairs.jsonl")

@@ -18,6 +18,7 @@ from tests.medteb_mteb.curation.diseases import DISEASES
 from typer.testing import CliRunner
 
 from mar_st.errors import MarError
+from mar_st.text.texts import text_digest
 from medteb_mteb.cli import app
 from medteb_mteb.curation.build import BuildSettings, build
 from medteb_mteb.curation.edition.append import AppendSettings, append
@@ -293,6 +294,12 @@ def test_passages_of_other_texts_are_not_theirs():
     texts = collect({"q1"}, lambda: rows, every=False)
     assert not texts.holds(phrase + "另一段")
     assert texts.holds("引用：" + DOCUMENT)
+
+
+def test_the_question_of_a_rubric_is_a_text_of_its_case():
+    rubric = {"_id": "q1", "prompt": [{"role": "user", "content": f"{DOCUMENT}\n{QUERY}"}], "rubrics": []}
+    texts = collect({"q1"}, lambda: [(Path("rubrics.jsonl"), rubric)], every=False)
+    assert text_digest(f"{DOCUMENT}\n{QUERY}") in texts.digests
 
 
 def test_slices_of_a_live_edition_log_the_removal_and_stay_valid(tmp_path):

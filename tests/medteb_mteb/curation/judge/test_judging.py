@@ -150,17 +150,6 @@ def test_a_judge_that_fails_on_many_pairs_stops_the_step(
     assert server.made == 3
 
 
-def test_a_budget_holds_and_a_larger_one_continues(make_source, make_server, endpoint, judges_of):
-    source, server = make_source(3, 12), endpoint()
-    url = make_server(server)
-    report = source.judged(judges_of(url, price_in=1.0, budget=0.004))
-    assert "budget" in report["judges"][0]["stopped"]
-    assert report["judges"][0]["paid"]["cost"] <= 0.005
-    assert 0 < server.made < 9
-    assert source.judged(judges_of(url, price_in=1.0, budget=1.0))["complete"]
-    assert set(server.sold.values()) == {1}
-
-
 class Grader:
     """A cross-encoder that grades by the length of a text."""
 

@@ -149,25 +149,16 @@ def test_intervals_are_those_of_resampled_queries():
     assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=0.03)
 
 
-def test_agreement_of_all_pairs_is_not_certain():
-    """Four queries that agree leave room for a true agreement of 40 %: 0.025 ** (1 / 4)."""
-    given = [Judgement(f"q{i}", f"d{j}", judge, "SD"[j]) for i in range(4) for j in (0, 1) for judge in "ab"]
-    estimate = agreement(given).labels["agreement"]
-    assert (estimate.value, estimate.high) == (1.0, 1.0)
-    assert estimate.low == pytest.approx(0.025**0.25)
-
-
 @pytest.mark.parametrize("queries", [1, 4])
-def test_disagreement_on_all_pairs_is_not_certain(queries):
-    given = [
-        Judgement(f"q{i}", f"d{j}", judge, grade)
-        for i in range(queries)
-        for j in (0, 1)
-        for judge, grade in ("aS", "bD")
-    ]
+@pytest.mark.parametrize("other", "SD")
+def test_agreement_or_disagreement_on_all_pairs_is_not_certain(queries, other):
+    """Four queries that agree leave room for a true agreement of 40 %: 0.025 ** (1 / 4)."""
+    both = (("a", "S"), ("b", other))
+    given = [Judgement(f"q{i}", f"d{j}", *one) for i in range(queries) for j in (0, 1) for one in both]
     estimate = agreement(given).labels["agreement"]
-    assert (estimate.value, estimate.low) == (0.0, 0.0)
-    assert estimate.high == pytest.approx(1 - 0.025 ** (1 / queries))
+    least = 0.025 ** (1 / queries)
+    expected = (1, least, 1) if other == "S" else (0, 0, 1 - least)
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(expected)
 
 
 def test_intervals_of_two_queries_end_at_resamples_with_one_of_them_twice_or_both():

@@ -123,12 +123,22 @@ def test_pairs_on_which_experts_differ_are_listed(fill, tmp_path):
     assert shown == [("3", "1", "0"), ("4", "1", "0"), ("6", "0", "1")]
 
 
+def _fleiss_of_two(both, differing, neither):
+    """Fleiss' kappa of two raters, of numbers of pairs."""
+    total = both + differing + neither
+    yes = (2 * both + differing) / (2 * total)
+    chance = yes**2 + (1 - yes) ** 2
+    return ((both + neither) / total - chance) / (1 - chance)
+
+
 def test_agreement_weights_strata_by_size():
     answers = {row: int(one) for row, one in enumerate("1110" + "000000", start=1)}
     report = compare(SHEET, {"li": answers})
     assert (report["pairs"], report["unanswered"], report["kappa"]) == (10, 0, None)
     assert report["agreement"][0] == pytest.approx((8 * 3 / 4 + 600) / 608, abs=1e-4)
     assert report["agreement"][1] < report["agreement"][0] < report["agreement"][2]
+    # Of all 608 pairs: 8 positives, 6 of which were confirmed, and 600 negatives.
+    assert report["kappa_with_labels"] == pytest.approx(_fleiss_of_two(6, 2, 600), abs=1e-4)
     confirmed = report["confirmed"]
     assert (confirmed["positives"]["share"][0], confirmed["negatives"]["share"][0]) == (0.75, 1.0)
     assert (confirmed["positives"]["pairs"], confirmed["negatives"]["pairs"]) == (4, 6)

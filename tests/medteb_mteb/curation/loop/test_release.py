@@ -10,7 +10,7 @@ from tests.medteb_mteb.curation.loop.conftest import ANSWERS, texts_of, write_ro
 
 import mar_st
 from mar_st.index.searcher import Searcher
-from medteb_mteb.curation.loop.release import RELEASE, RollbackSettings, rollback
+from medteb_mteb.curation.loop.release import RELEASE
 
 MINI = Path(mar_st.__file__).parent / "models" / "mar-mini"
 
@@ -48,25 +48,3 @@ def test_only_changed_documents_are_encoded_and_the_index_is_that_of_all(publish
     (tmp_path / "releases").rename(tmp_path / "before")
     assert publish("2026-12", new) == len(new)
     assert kept == found(tmp_path / "releases" / "current" / "index", vectors)
-
-
-@pytest.mark.thorough
-def test_a_server_behind_the_link_opens_the_next_release_and_the_one_before(publish, tmp_path, monkeypatch):
-    from fastapi.testclient import TestClient
-
-    from mar_st.serve import ServeSettings
-    from mar_st.serve.app import create_app
-
-    monkeypatch.setenv("MAR_API_KEYS", "a-key-of-the-server")
-    documents = texts_of(("感冒", "高血压"), ANSWERS, "d")
-    publish("2026-10", documents)
-    current = tmp_path / "releases" / "current"
-    settings = ServeSettings(index=str(current / "index"), encoder=str(current / "model"))
-    with TestClient(create_app(settings=settings), headers={"X-API-Key": "a-key-of-the-server"}) as client:
-        assert client.get("/info").json()["documents"] == 6
-        publish("2026-11", {**documents, "new": "痛风要少喝酒。"})
-        assert client.get("/info").json()["documents"] == 6
-        assert client.post("/admin/reload").json() == {"documents": 7}
-        assert client.post("/search", json={"query": "痛风"}).json()["hits"][0]["id"] == "new"
-        rollback(RollbackSettings(releases=tmp_path / "releases"))
-        assert client.post("/admin/reload").json() == {"documents": 6}

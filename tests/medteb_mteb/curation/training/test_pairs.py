@@ -60,6 +60,13 @@ def test_the_align_stage_reads_them(sources, run_step, tmp_path):
     }
 
 
+def test_training_queries_are_those_of_all_sources_and_of_sts_pairs(run_step, tmp_path, write):
+    files = [write(tmp_path / f"{name}.jsonl", [{"_id": "1", "text": name}]) for name in ("甲", "乙")]
+    run_step(PAIRS, queries=tuple(files), documents=())
+    write(tmp_path / "out" / "sts-pairs.jsonl", [{"query": "丙", "positive": "丁"}])
+    assert sorted(training_queries(tmp_path / "out")) == sorted("甲乙丙")
+
+
 def test_queries_of_a_test_are_left_out(sources, run_step, tmp_path, write, rows_of):
     test = write(tmp_path / "test.jsonl", [{"_id": "t", "text": "问题3？"}])
     run_step(PAIRS, queries=sources("faq"), documents=sources("faq"), against=(test,))

@@ -5,37 +5,14 @@ from __future__ import annotations
 import random
 import sys
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
+from tests.mar_st.mining.conftest import LETTERS, Table
 
-from mar_st.mining.retrievers import BM25, best
+from mar_st.mining.retrievers import BM25
 from medteb_mteb.curation.training.round_trip import ROUND_TRIP
 
 MODULE = sys.modules["medteb_mteb.curation.training.round_trip"]
-LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"
-
-
-class Table:
-    """A retriever whose scores depend on query and document alone, many of them equal."""
-
-    name = "table"
-
-    def identity(self):
-        return {"kind": "table"}
-
-    def prepare(self, queries, corpus):
-        self.queries, self.corpus = queries, corpus
-
-    def scores(self, query, corpus):
-        return np.array([random.Random(f"{query}\0{text}").randrange(40) for text in corpus], dtype=float)
-
-    def search(self, rows, k):
-        documents = np.full((len(rows), k), -1)
-        for place, row in enumerate(rows):
-            order = best(self.scores(self.queries[row], self.corpus), k)
-            documents[place, : len(order)] = order
-        return documents
 
 
 def texts(number, seed):
@@ -69,8 +46,7 @@ def trip(run_step, monkeypatch):
 def naive_rank(table, row, rows, corpus):
     """Rank of a row's document in the whole ranking, its query's other documents left out."""
     others = {r["positive"] for r in rows if r["query"] == row["query"]} - {row["positive"]}
-    scores = table.scores(row["query"], corpus)
-    ranked = [corpus[place] for place in sorted(range(len(corpus)), key=lambda p: (-scores[p], p))]
+    ranked = sorted(corpus, key=lambda text: -table.value(row["query"], text))  # equal ones stay in order
     return [text for text in ranked if text not in others].index(row["positive"]) + 1
 
 
