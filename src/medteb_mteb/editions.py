@@ -218,16 +218,6 @@ def _is_data(relative: Path) -> bool:
     return relative.stem.upper() not in {"LICENSE", "LICENCE", "NOTICE"}
 
 
-def leads_outside(path: Path, folder: Path) -> bool:
-    """Return True if a path below a folder leads out of it through symbolic links.
-
-    For a folder in the Hub's cache, links into that cache's blobs are allowed.
-    """
-    real, root = path.resolve(), folder.resolve()
-    roots = [root, *(up.parent / "blobs" for up in root.parents if up.name == "snapshots")]
-    return not any(real.is_relative_to(allowed) for allowed in roots)
-
-
 def packaged_root() -> Path:
     """Return the folder of the editions that ship with this package.
 

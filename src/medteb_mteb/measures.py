@@ -103,11 +103,9 @@ def score_queries(
     condensed = {q: {d: s for d, s in scores.items() if d in everything[q]} for q, scores in run.items()}
 
     def evaluate(of: Mapping[str, Mapping[str, float]], measure: str) -> dict[str, float]:
-        # A query with an empty ranking scores 0; trec_eval skips it.
-        nonempty = {query: dict(row) for query, row in of.items() if row}
         name = measure.replace(".", "_")
-        scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(nonempty) if nonempty else {}
-        return {query: float(scored[query][name]) if query in scored else 0.0 for query in everything}
+        scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(of)
+        return {query: float(row[name]) for query, row in scored.items()}
 
     ndcg, bpref = evaluate(run, f"ndcg_cut.{CUTOFF}"), evaluate(run, "bpref")
     alone = evaluate(condensed, f"ndcg_cut.{CUTOFF}")

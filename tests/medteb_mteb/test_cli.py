@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 
@@ -20,18 +18,6 @@ def test_without_arguments_the_help_is_printed(medteb, words):
     code, out, err = medteb(*words)
     assert (code, err) == (0, "")
     assert "Usage: " in out
-
-
-def test_the_steps_are_commands_with_the_options_of_their_settings(medteb, tmp_path):
-    (tmp_path / "t.jsonl").write_text(
-        '{"text": "感冒应该多喝水"}\n{"text": "感冒应该多喝水。"}\n', encoding="utf-8"
-    )
-    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", tmp_path / "out", "--json")
-    assert code == 0
-    report = json.loads(out)
-    assert (report["rows"], report["finished before"]) == (1, False)
-    code, out, _ = medteb("dedup", tmp_path / "t.jsonl", tmp_path / "out")
-    assert (code, "finished before" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -127,12 +127,12 @@ def compare(settings: CompareSettings) -> Comparisons:
 
     results = read_results(settings.results, data=settings.data, qrels=settings.qrels)
     analysis = Analysis(results, settings.baseline or settings.fail_if_worse)
-    if settings.fail_if_worse and not any(
-        settings.fail_if_worse in one.drawn for _, one in analysis.compared
-    ):
+    tested = {name for _, one in analysis.compared for pair in one.pairs for name in pair}
+    untested = [name for name in results.table.models if name not in tested]
+    if settings.fail_if_worse and untested:
         raise MarError(
-            f"{settings.fail_if_worse} shares no task with scores per query with another system; run "
-            "`medteb run` for both on the same data."
+            f"{', '.join(untested)} cannot be compared with {settings.fail_if_worse}: no task has scores per "
+            "query of both. Run `medteb run` for both on the same data, or leave the results out."
         )
     outcome = Comparisons(
         analysis, settings, [pair for task, one in analysis.compared for pair in _pairs(task, one)]
@@ -240,7 +240,7 @@ def _tables(outcome: Comparisons) -> list[tuple[str, str, list[list[str]]]]:
     ]
     tables = [
         ("Scores", "[low, high]: 95 % bootstrap interval over the queries. (n): tie group; the systems of a "
-         "group cannot be told from its best one (p >= .05 after Holm over the pairs of its column).",
+         "group cannot be told from its best one (p >= .05 after Holm over all pairs of its column).",
          _scores(analysis)),
         ("Pairs", "Difference: first - second. detectable: the smallest true difference that the test finds "
          "four times in five.", [["task", "first", "second", "difference", "p", "p (Holm)",

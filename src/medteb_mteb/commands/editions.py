@@ -79,7 +79,7 @@ def write(settings: WriteSettings) -> dict[str, Any]:
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
     content = read_folder(folder, pinned=False)
     card = content.layout.settings
-    pinned = card.model_dump(include=set(PINNED_SETTINGS), exclude_defaults=True)
+    pinned = card.model_dump(include=set(PINNED_SETTINGS), exclude_unset=True)
     counts = {split: len(rows) for split, rows in content.records.items()}
     if content.retrieval is not None:
         data = content.retrieval

@@ -112,9 +112,9 @@ class Analysis:
         """
         key = (entry.model, entry.task)
         if key not in self._first:
-            data = self.data(entry.task)
+            folder = self.folder(entry.task)
             run = {} if entry.ranking is None else read_run(entry.ranking)
-            run = run if data is None else without_disputed(run, data.judged)
+            run = run if folder is None else without_disputed(run, folder.judged)
             self._first[key] = {
                 query: {document: scores[document] for document in ranked(scores)[:CUTOFF]}
                 for query, scores in run.items()
@@ -247,11 +247,12 @@ def _order(value: str) -> tuple[bool, int, str]:
 def _columns(folder: TaskFolder) -> dict[str, dict[str, str]]:
     """Return the values of the queries' other columns; dates count by month."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
+    scored = set() if folder.retrieval is None else folder.retrieval.qrels.keys()
     for file in folder.layout.tables["queries"]:
         for row in table_rows([file], Problems(folder.layout.path)):
             query = str(row.values.get("_id", row.values.get("id")))
-            for name, value in row.values.items():
-                if name not in ("_id", "id", "text", "title", "language") and value not in (None, ""):
+            for name, value in row.values.items() if query in scored else ():
+                if name not in ("_id", "id", "text", "title") and value not in (None, ""):
                     columns[name][query] = str(value)
     for values in columns.values():
         if all(map(_DATE.fullmatch, values.values())):

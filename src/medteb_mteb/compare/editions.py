@@ -216,9 +216,11 @@ def _scored_twice(first: str, second: str, results: Sequence[Path]) -> Iterator[
     scores: dict[str, dict[str, float]] = {first: {}, second: {}}
     for source in results:  # one by one: two sources may hold results of one model on both
         for entry in read_results([source]).table.entries:
-            name = entry.model.partition("@")[0]
+            name = entry.model
+            if not name.startswith("run/"):  # a ranking of the second edition is another file
+                name = f"{name.partition('@')[0]}@{entry.model_revision[:8]}"
             if entry.dataset_revision in scores:
-                scores[entry.dataset_revision][f"{name}@{entry.model_revision[:8]}"] = entry.score
+                scores[entry.dataset_revision][name] = entry.score
     both = scores[first].keys() & scores[second].keys()
     for model in sorted(both, key=lambda model: (-scores[first][model], model)):
         yield ScoredTwice(model, scores[first][model], scores[second][model])

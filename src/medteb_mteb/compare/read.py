@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from statistics import fmean
@@ -72,7 +72,7 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
                 f"(with {_META}), result files of HAKARI-Bench, or rankings *.trec, *.run or *.json."
             )
         found += some
-    names = labels([(one.model, one.model_revision) for one in found])
+    names = labels(_versions(found))
     entries: dict[tuple[str, str], ScoreEntry] = {}
     for one, label in zip(found, names, strict=True):
         key = (label, one.task)
@@ -83,6 +83,17 @@ def read_results(sources: Sequence[Path], *, data: Sequence[Path] = (), qrels: P
     table = ResultTable(_best_first(entries.values()), tasks, list(entries.values()))
     folders |= {task: folder for task in tasks if task not in folders and (folder := _packaged(task))}
     return Results(table, folders)
+
+
+def _versions(found: Sequence[ScoreEntry]) -> list[tuple[str, str]]:
+    """Return name and revision of each result.
+
+    A ranking is another file for every task, so its digest counts only if a task has two of its name.
+    """
+    rankings = {(one.model, one.task, one.model_revision) for one in found if one.model.startswith("run/")}
+    files = Counter((model, task) for model, task, _ in rankings)
+    single = {model for model, _ in files} - {model for (model, _), number in files.items() if number > 1}
+    return [(one.model, "" if one.model in single else one.model_revision) for one in found]
 
 
 def _best_first(entries: Iterable[ScoreEntry]) -> list[str]:
@@ -108,12 +119,9 @@ def _judgements(
 ) -> tuple[str, str, dict[str, dict[str, int]], Judged]:
     """Return what rankings are scored with: name of the task, revision of the data, qrels, judgements."""
     if file is not None:
-        grades = read_qrels(file)
-        negatives = {q: frozenset(d for d, grade in row.items() if grade <= 0) for q, row in grades.items()}
-        return file.stem, sha256(file)[:16], grades, Judged(negatives)
-    if len(folders) == 1 and folders[0].retrieval is not None:
-        content = folders[0].retrieval
-        return folders[0].layout.name, folders[0].revision, content.qrels, content.judged
+        return file.stem, sha256(file)[:16], read_qrels(file), Judged()
+    if len(folders) == 1 and (content := folders[0].retrieval) is not None:
+        return folders[0].layout.name, folders[0].revision, content.qrels, folders[0].judged
     raise MarError("Rankings need their judgements: give --qrels FILE, or one --data FOLDER.")
 
 
@@ -123,7 +131,7 @@ def _read(source: Path, judgements: Callable[[], Any]) -> Iterator[ScoreEntry]:
     if source.is_file():
         yield from _file(source, judgements)
         return
-    metas = sorted(source.rglob(_META))
+    metas = sorted(source.absolute().rglob(_META))
     for meta in metas:
         yield from _mteb_model(meta)
     if not metas:
@@ -165,6 +173,9 @@ def _mteb_model(meta: Path) -> Iterator[ScoreEntry]:
     facts = read_record(meta) or {}
     revision_folder = meta.parent
     name = str(facts.get("name") or revision_folder.parent.name.replace("__", "/"))
+    revision = str(facts.get("revision") or revision_folder.name)
+    if revision_folder.parent.name == "experiments":  # of mteb, such as `embed_dim_32`: another system
+        name = f"{name} {revision_folder.name}"
     for path in sorted(revision_folder.glob("*.json")):
         if path.name == _META:
             continue
@@ -179,17 +190,22 @@ def _mteb_model(meta: Path) -> Iterator[ScoreEntry]:
         place = path.relative_to(revision_folder.parents[1]).with_suffix("")
         beside = revision_folder.parents[2]
         ranking = beside / "trec" / place.with_suffix(".trec")
-        entry = result_entry(result, name, str(facts.get("revision") or revision_folder.name), metric,
-                             beside / "items" / place.with_suffix(".json"))  # fmt: skip
+        items = beside / "items" / place.with_suffix(".json")
+        # Of the task of a folder, which mteb does not know, only the items name the main score.
+        metric = metric or str((read_record(items) or {}).get("metric", "main_score"))
+        entry = result_entry(result, name, revision, metric, items)
         ranked = ranking if ranking.is_file() else None
         yield replace(entry, ranking=ranked, facts=facts, version=result.mteb_version or "")
 
 
 def _of_known_task(result: Any) -> tuple[str, Any]:
-    """Return the name of the main score, and the result without splits that the task does not evaluate."""
+    """Return the name of the main score, and the result without splits that the task does not evaluate.
+
+    The name of an unknown task's main score is empty.
+    """
     task = _known_task(result.task_name)
     if task is None:
-        return "main_score", result
+        return "", result
     return task.metadata.main_score, result.validate_and_filter_scores(task)
 
 

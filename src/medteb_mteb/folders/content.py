@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data.rows import Row, read_rows
+from mar_st.data.trec import trec_qrels
 from mar_st.errors import MarError
-from mar_st.text.values import TsvCell, as_date, as_grade, as_id, as_number, as_text, is_document, writable
+from mar_st.text.values import as_date, as_grade, as_id, as_number, as_text, is_document, writable
 from medteb_mteb.folders.layout import (
     DISPUTED,
     JUDGED_COLUMNS,
@@ -83,6 +84,15 @@ class TaskFolder:
     retrieval: RetrievalData | None
     records: dict[str, Records]
 
+    @property
+    def judged(self) -> Judged:
+        """Return the judged pairs of rankings; a query's own document is disputed if it is to be left out."""
+        data = self.retrieval
+        if data is None or not self.layout.settings.ignore_identical_ids:
+            return Judged() if data is None else data.judged
+        own = {query: data.judged.disputed.get(query, frozenset()) | {query} for query in data.qrels}
+        return replace(data.judged, disputed=own)
+
 
 def read_folder(path: Path | str, split: str = "test", *, pinned: bool = True) -> TaskFolder:
     """Check a folder in the Hub layout and read it, straight from its files.
@@ -151,7 +161,7 @@ def table_rows(
     for file in files:
         empty = not may_be_empty
         try:
-            for row in _qrels_rows(file) if file.suffix in TREC_SUFFIXES else read_rows(file):
+            for row in trec_qrels(file) if file.suffix in TREC_SUFFIXES else read_rows(file):
                 empty = False
                 values = {_C_MTEB.get(key, key): value for key, value in row.values.items()}
                 if missing := [column for column in columns if column not in values]:
@@ -166,16 +176,6 @@ def table_rows(
             problems.add(place, "form", message or "cannot be read")
         if empty:
             problems.add(str(file), "form", "the file holds no rows")
-
-
-def _qrels_rows(file: Path) -> Iterator[Row]:
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        words = line.split()
-        if words and len(words) != 4:
-            raise MarError(f"{file}:{number}: expected query, iteration, document and grade.")
-        if words:
-            values = map(TsvCell, (words[0], *words[2:]))
-            yield Row(f"{file}:{number}", dict(zip(_QRELS_COLUMNS, values, strict=True)))
 
 
 def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from mar_st.errors import MarError
-from mar_st.files import YamlError, parse_yaml, regular, sha256
+from mar_st.files import card_header, leads_outside, sha256
 from mar_st.options import Settings, invalid
-from medteb_mteb.editions import MANIFEST_NAME, Edition, leads_outside, load_edition, verify
+from medteb_mteb.editions import MANIFEST_NAME, Edition, load_edition, verify
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
@@ -206,26 +206,6 @@ def _settings(folder: Path, header: dict[str, Any], edition: Edition | None, pin
         return FolderSettings.model_validate({key: one for key, one in declared.items() if one is not None})
     except ValidationError as error:
         raise FolderError(folder, [f"settings of the card or manifest: {invalid(error)}"]) from None
-
-
-def card_header(folder: Path) -> dict[str, Any]:
-    """Return the YAML header of a folder's README.md; an empty one if there is none.
-
-    Raises:
-        FolderError: The header is not UTF-8, not YAML, or not a mapping.
-    """
-    card = regular(folder / "README.md")
-    if not card.is_file():
-        return {}
-    try:
-        text = card.read_text(encoding="utf-8-sig")
-        match = re.match(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|$)", text, flags=re.DOTALL)
-        header = parse_yaml(match.group(1)) if match else None
-    except (UnicodeDecodeError, YamlError) as error:
-        raise FolderError(folder, [f"README.md: the YAML header is malformed ({error})"]) from None
-    if not isinstance(header, dict | None):
-        raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
-    return header or {}
 
 
 def config_files(folder: Path, config: str, split: str) -> list[Path]:

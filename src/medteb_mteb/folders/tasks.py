@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from datasets import Dataset, DatasetDict
@@ -142,11 +141,8 @@ def _load_retrieval(task: AbsTaskRetrieval, folder: TaskFolder) -> None:
             }
         }
     }
-    judged = data.judged
     if settings.ignore_identical_ids:
         task.ignore_identical_ids = True
-        own = {query: judged.disputed.get(query, frozenset()) | {query} for query in data.qrels}
-        judged = replace(judged, disputed=own)
     else:
         texts = {row["id"]: row["text"] for row in data.corpus}
         same = [row["id"] for row in data.queries if texts.get(row["id"]) == row["text"]]
@@ -160,7 +156,7 @@ def _load_retrieval(task: AbsTaskRetrieval, folder: TaskFolder) -> None:
                 same[0],
             )
     if isinstance(task, JudgedRetrieval):
-        task.judged = judged
+        task.judged = folder.judged
 
 
 def task_from_folder(

@@ -16,9 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from mar_st.data.trec import read_run
 from mar_st.errors import MarError
-from mar_st.files import one_line, read_record, sha256
+from mar_st.files import card_header, one_line, read_record, sha256
 from medteb_mteb.editions import MANIFEST_NAME, load_edition, packaged_root
-from medteb_mteb.folders.layout import FolderError, card_header
 from medteb_mteb.tasks import REPLACED, TASKS
 from medteb_mteb.tasks.tables import licence_for_mteb
 
@@ -205,7 +204,7 @@ def describe_folder(folder: Path) -> dict[str, Any]:
     lengths = [length for length in stated if isinstance(length, int | float) and 0 < length < _NO_LIMIT]
     try:
         header = card_header(folder)
-    except FolderError:
+    except MarError:
         header = {}
     return {
         "revision": folder_revision(folder),

@@ -28,7 +28,7 @@ from medteb_mteb.report.intervals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -125,7 +125,7 @@ class Compared:
 
         The first group has the best system and all those not told from it; the next has the best of the rest
         and those not told from that one; and so on. Two systems are told apart if p < `LEVEL` after Holm's
-        correction for all pairs that were compared.
+        correction for all pairs, whatever the baseline.
 
         Args:
             systems: As for `draw`.
@@ -136,14 +136,23 @@ class Compared:
             ValueError: As for `draw`.
         """
         drawn = draw(systems, groups)
-        asked = combinations(drawn, 2) if baseline is None else ((one, baseline) for one in drawn)
-        pairs = {}
-        for first, second in asked:
-            if first != second and second in drawn:
-                with suppress(ValueError):  # undefined in most resamples
-                    pairs[first, second] = compare(drawn[first], drawn[second])
-        adjusted = holm({pair: one.p_value for pair, one in pairs.items()})
-        return cls(drawn, pairs, adjusted, _tie_groups(drawn, adjusted), _questions(groups))
+        pairs, adjusted = _tested(drawn, combinations(drawn, 2))
+        tied = _tie_groups(drawn, adjusted)
+        if baseline is not None:
+            others = [name for name in drawn if name != baseline] if baseline in drawn else []
+            pairs, adjusted = _tested(drawn, ((other, baseline) for other in others))
+        return cls(drawn, pairs, adjusted, tied, _questions(groups))
+
+
+def _tested(
+    drawn: Mapping[str, Drawn], asked: Iterable[tuple[str, str]]
+) -> tuple[dict[tuple[str, str], Comparison], dict[tuple[str, str], float]]:
+    """Return the comparisons of some pairs, and their p-values after Holm's correction for all of them."""
+    pairs = {}
+    for first, second in asked:
+        with suppress(ValueError):  # undefined in most resamples
+            pairs[first, second] = compare(drawn[first], drawn[second])
+    return pairs, holm({pair: one.p_value for pair, one in pairs.items()})
 
 
 def _tie_groups(drawn: Mapping[str, Drawn], adjusted: Mapping[tuple[str, str], float]) -> dict[str, int]:

@@ -38,7 +38,7 @@ class Runner:
         label: Name in the table.
         outcome: Receives errors and tasks that are left out.
         optional: Names of tasks that may be left out.
-        model: The model, or None until it is needed.
+        model: The model; None until it is needed, False if it cannot be loaded.
     """
 
     settings: RunSettings
@@ -58,13 +58,15 @@ class Runner:
                 result = self._saved(task)
                 if result is not None:
                     self._say(f"{name}: {result.get_score():.4f} (saved before)")
+                elif self.model is False:  # only what is saved can be shown
+                    continue
                 else:
                     fresh = _fresh(task)
                     if not self._loaded(fresh):
                         self._say(f"{name}: left out, see below")
                         continue
                     if not self._ready():
-                        break
+                        continue
                     result = self._evaluated(fresh)
                 entries.append(self._entry(task, result))
             except Exception as error:  # one failing task must not lose the others
@@ -73,15 +75,16 @@ class Runner:
         return entries
 
     def _ready(self) -> bool:
-        """Load the model if it is not; without a model the other tasks are not tried."""
+        """Load the model if it is not."""
         from medteb_mteb.abstasks import finite  # lazy: mteb
 
         if self.model is None:
             try:
                 self.model = finite(self.meta.load_model(device=self.settings.device))
             except Exception as error:  # its files may be damaged in many ways
+                self.model = False
                 self.outcome.errors.append(f"{self.label}: the model cannot be loaded: {_one_line(error)}")
-        return self.model is not None
+        return self.model is not False
 
     def _say(self, text: str) -> None:
         say(f"{self.label}  {text}")
@@ -90,7 +93,6 @@ class Runner:
         """Return the path of a file about this model and task, beside mteb's result."""
         result = self.cache.get_task_result_path(task.metadata.name, self.meta)
         place = self.settings.output_folder / kind / result.relative_to(self.cache.cache_path / "results")
-        place.parent.mkdir(parents=True, exist_ok=True)
         return place.with_suffix(suffix)
 
     def _saved(self, task: AbsTask) -> TaskResult | None:
@@ -110,11 +112,16 @@ class Runner:
             self._say(f"{name}: the saved result is of other data; evaluating again")
             return None
         saved = saved.validate_and_filter_scores(task)  # the file may hold further splits and subsets
-        scores = [one["main_score"] for split in saved.scores.values() for one in split]
+        entries = [one for split in saved.scores.values() for one in split]
+        scores = [one["main_score"] for one in entries]
         wanted = self.settings.trec and _is_ranking(task)
         lacking = wanted and not self._path("trec", task, ".trec").is_file()
         if lacking or not all(isinstance(one, int | float) and math.isfinite(one) for one in scores):
             self._say(f"{name}: the saved result is incomplete; evaluating again")
+            return None
+        # The task of a folder and the one of its name may have the same data, and another main score.
+        if scores != [one.get(task.metadata.main_score, one["main_score"]) for one in entries]:
+            self._say(f"{name}: the saved result has another main score; evaluating again")
             return None
         return saved
 
@@ -129,6 +136,8 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix=".predictions-", dir=self.settings.output_folder) as scratch:
             result = self._result(task, Path(scratch))
             save_items(self._path("items", task), task, Path(scratch), result.get_score())
+            for suffix in (".trec", ".qrels"):  # of an earlier result, perhaps of other data
+                self._path("trec", task, suffix).unlink(missing_ok=True)
             if self.settings.trec and _is_ranking(task):
                 self._save_trec(task, Path(scratch) / task.prediction_file_name)
         # The result comes last: a task that has one is not evaluated again, so its other files must be there.
@@ -194,7 +203,9 @@ class Runner:
 
 
 def _is_ranking(task: AbsTask) -> bool:
-    return task.metadata.type in ("Retrieval", "Reranking")
+    """Return True if the results are one ranking for each query."""
+    single = len(task.eval_splits) == len(task.hf_subsets) == 1
+    return single and task.metadata.type in ("Retrieval", "Reranking")
 
 
 def _fresh(task: AbsTask) -> AbsTask:

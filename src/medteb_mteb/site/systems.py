@@ -105,9 +105,15 @@ class System:
 
     @cached_property
     def trained(self) -> frozenset[str] | None:
-        """Return the names of the data sets that the model was trained on; None if they are not known."""
+        """Return the data sets that the model, or one it was made from, was trained on; None if unknown."""
+        from mteb.models import ModelMeta  # lazy: mteb
+
         names = self.meta.get("training_datasets")
-        return frozenset(map(str, names)) if isinstance(names, list | dict) else None
+        if not isinstance(names, list | dict):
+            return None
+        stated: dict[str, Any] = {"training_datasets": set(map(str, names))}
+        stated["adapted_from"] = self.meta.get("adapted_from")
+        return frozenset(ModelMeta.model_construct(**stated).get_training_datasets() or ())
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -129,7 +135,8 @@ class System:
         """Return the command that reproduces the scores on some tasks; folders have no places."""
         if self.about.command:
             return self.about.command
-        words = ["medteb", "run", "-m", re.sub("^(local|run)/", "", self.name)]
+        name = self.name.partition("@")[0].removeprefix("local/")
+        words = ["medteb", "run", "-m", re.sub("^run/(.*)", r"\1.trec", name)]
         for task in tasks:
             folder = task.folder if task.metadata is None else None
             words += ["-t", task.name] if folder is None else ["--data", folder.layout.path.name]

@@ -20,9 +20,8 @@ from sklearn.model_selection import train_test_split
 
 from mar_st.data.rows import Row, read_rows
 from mar_st.errors import MarError
-from mar_st.files import sha256
+from mar_st.files import leads_outside, sha256
 from medteb_mteb.abstasks import LocalTask, copy_of
-from medteb_mteb.editions import leads_outside
 from medteb_mteb.folders.layout import FolderError
 from medteb_mteb.tasks.public import NOT_BUILT, not_built
 from medteb_mteb.tasks.tables import licence_for_mteb, make_task, metadata, table

@@ -8,12 +8,12 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
+from mar_st.files import card_header
 from mar_st.text.texts import join_document, normalise
 from medteb_mteb.curation.files.records import Dropped, Text
 from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY, NearDuplicates
 from medteb_mteb.curation.training.rows import HeldOut
 from medteb_mteb.editions import mappings, verify
-from medteb_mteb.folders.layout import card_header
 from medteb_mteb.report.intervals import smallest_difference
 from medteb_mteb.report.page import Finding, Table, graded
 

@@ -82,14 +82,12 @@ class Revision:
         meta: Its metadata; None if they cannot be read.
         results: The results that may be submitted, by task.
         settings: Lines of the settings of runs.
-        in_mteb: mteb has an implementation.
     """
 
     folder: Path
     meta: ModelMeta | None = None
     results: dict[str, TaskResult] = field(default_factory=dict)
     settings: list[dict[str, Any]] = field(default_factory=list)
-    in_mteb: bool = False
 
     @property
     def name(self) -> str:
@@ -240,7 +238,6 @@ def _of_model(revision: Revision) -> Iterator[tuple[str, Verdict, str]]:
         yield FILES, "fail", f"metadata or settings cannot be read: {one_line(error, 150)}"
         return
     stated, theirs = json.loads(text), _of_mteb().get(revision.name)
-    revision.in_mteb = theirs is not None
     if (
         _NO_NAME in str(meta.name)
         or (meta.name or "/").replace("/", "__").replace(" ", "_") != folder.parent.name

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 
 from medteb_mteb.editions import load_edition
+from medteb_mteb.folders.layout import inspect_folder
 
 
 def test_editions_are_written_shown_and_verified(medteb, make_folder, monkeypatch):
     folder = make_folder("Retrieval", "data/Mine")
+    card = "---\nmedteb: {ignore_identical_ids: false}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
     code, out, err = medteb("edition", "write", folder, "--licence", "mit", "--edition", "own")
     assert code == 0, err
     edition = load_edition(folder)
     assert edition.digest[:12] in out
+    assert inspect_folder(folder).edition == edition
     assert edition.counts == {"queries": 3, "corpus": 6, "qrels": 4}
     monkeypatch.setenv("MEDTEB_DATA", str(folder.parent))
     code, out, _ = medteb("edition", "show", "Mine")

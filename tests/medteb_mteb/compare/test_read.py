@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import ir_measures
 import numpy as np
 import pytest
@@ -26,13 +29,29 @@ def test_results_of_medteb_run_have_scores_per_query_and_facts(tmp_path):
     assert (plain.score, plain.sample) == (0.25, None)
     assert results.table.models == ["org/good", "org/plain"]
     assert good.facts["n_parameters"] == 5
-    assert good.version == "2.26.24"
+    assert (good.version, good.metric) == ("2.26.24", "ndcg_at_10")
 
 
 def test_revisions_of_one_model_are_kept_apart(tmp_path):
     for revision, score in (("a" * 40, 0.5), ("b" * 40, 0.6)):
         write_result(tmp_path, "org/model", "Task", score, revision=revision)
     assert read_results([tmp_path]).table.models == ["org/model@bbbbbbbb", "org/model@aaaaaaaa"]
+
+
+def test_rankings_of_one_name_on_several_tasks_are_one_system(tmp_path):
+    for name, task, revision in (("a", "A", "1"), ("a", "B", "2"), ("b", "A", "3"), ("b", "A", "4")):
+        write_result(tmp_path / revision, f"run/{name}", task, 0.5, revision=revision)
+    sources = [tmp_path / revision for revision in "1234"]
+    assert set(read_results(sources).table.models) == {"run/a", "run/b@3", "run/b@4"}
+
+
+def test_an_experiment_of_mteb_is_a_system_of_its_own(tmp_path, monkeypatch):
+    write_result(tmp_path, "org/model", "Task", 0.5)
+    folder = tmp_path / "results/org__model/r1"
+    shutil.copytree(folder, folder / "experiments" / "embed_dim_32")
+    write_result(tmp_path, "org/model", "Task", 0.75)
+    monkeypatch.chdir(tmp_path / "results")
+    assert read_results([Path()]).table.models == ["org/model", "org/model embed_dim_32"]
 
 
 def test_damaged_and_undefined_results_are_left_out(tmp_path, capsys):
@@ -65,6 +84,19 @@ def test_rankings_take_the_judgements_of_a_data_folder(tmp_path, make_folder):
     results = read_results([tmp_path / "system.trec"], data=[folder])
     assert results.table.tasks == ["tiny-retrieval"]
     assert results.folders["tiny-retrieval"].revision == results.table.entries[0].dataset_revision
+
+
+def test_a_querys_own_document_is_left_out_of_a_ranking_if_the_card_says_so(tmp_path, make_folder):
+    folder = make_folder("Retrieval")
+    (folder / "README.md").write_text("---\nmedteb: {ignore_identical_ids: true}\n---\n", encoding="utf-8")
+    run = {"q1": {"d1": 1.0, "d2": 0.5}}
+    write_run(tmp_path / "plain.trec", run)
+    write_run(tmp_path / "own.trec", {"q1": {"q1": 2.0, **run["q1"]}})
+    (score,) = {
+        read_results([tmp_path / name], data=[folder]).table.entries[0].score
+        for name in ("plain.trec", "own.trec")
+    }
+    assert score > 0
 
 
 def test_files_of_hakari_bench_have_scores_per_query_if_their_ranking_gives_the_score(tmp_path):

@@ -4,11 +4,9 @@ import json
 import shutil
 
 import mteb
-import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.lookup.fit import fit_lookup
 from medteb_mteb.models.local import folder_meta, folder_revision, model_folder, resolve_model
 
 
@@ -61,18 +59,6 @@ def test_routers_are_loaded_as_mar_and_plain_models_are_not(encoder_folder, rout
     assert meta.model_type == ["router"]
     assert isinstance(meta.load_model(device="cpu"), MAREncoder)
     assert not isinstance(folder_meta(encoder_folder).load_model(device="cpu"), MAREncoder)
-
-
-def test_a_lookup_encoder_for_both_sides_is_loaded(tmp_path):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Normalize
-
-    texts = ["感冒怎么治", "感冒吃什么好", "痛风怎么治", "痛风吃什么好"]
-    lookup = fit_lookup(texts, np.eye(4, 8), ridge=0.1)
-    model = SentenceTransformer(modules=[lookup, Normalize()], device="cpu")
-    model.save_pretrained(str(tmp_path / "lookup"))
-    loaded = folder_meta(tmp_path / "lookup").load_model(device="cpu")
-    np.testing.assert_array_equal(loaded.model.encode(texts), model.encode(texts))
 
 
 def test_other_kinds_of_folders_are_refused(encoder_folder, tmp_path):

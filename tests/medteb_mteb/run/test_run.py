@@ -70,6 +70,12 @@ def test_results_are_reused_until_data_or_model_change(go, make_folder, encoder_
     ):
         path.write_text(damaged)
         assert run() == (first, False)
+    # So is one with the main score of another task on the same data.
+    other = json.loads(whole)
+    (scores,) = other["scores"]["test"]
+    scores["main_score"] = scores["manhattan_pearson"]
+    path.write_text(json.dumps(other))
+    assert run() == (first, False)
     rows = folder / "test.jsonl"
     rows.write_text("\n".join(rows.read_text(encoding="utf-8").splitlines()[:5]), encoding="utf-8")
     changed, saved = run()
@@ -112,6 +118,9 @@ def test_a_failing_task_or_model_loses_nothing_else(go, make_folder, encoder_fol
     assert report["errors"][0].startswith("local/broken: the model cannot be loaded")
     assert [set(row["scores"]) for row in report["rows"]] == [set(), {"tiny-sts"}]
     assert set(result_files(tmp_path / "out")) == {"tiny-sts"}
+    monkeypatch.setattr("mteb.models.ModelMeta.load_model", fail)
+    _, report, _ = go(*data, "-m", encoder_folder)
+    assert set(report["rows"][0]["scores"]) == {"tiny-sts"}  # saved before
 
 
 def test_every_two_models_are_compared_and_unjudged_documents_are_shown(
@@ -151,6 +160,10 @@ def test_rankings_are_written_and_scored_as_trec_runs(go, make_folder, tmp_path)
     assert second["rows"][0]["model"] == "run/tiny-retrieval"
     run.write_text("q1 Q0 nowhere 1 1.0 x\n")
     assert go("--data", folder, "-m", run)[0] == 1
+    with (folder / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"_id": "new", "title": "", "text": "新"}) + "\n")
+    assert go("--data", folder, "-m", "bm25-char-bigram")[0] == 0
+    assert not run.exists()  # it was of other data
 
 
 def test_pickled_weights_are_refused(go, make_folder, tmp_path):

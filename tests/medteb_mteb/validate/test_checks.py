@@ -29,10 +29,7 @@ def test_a_clean_folder_has_a_verdict_on_every_point(folder):
     ("words", "name", "line", "verdict"),
     [
         ("Rows are valid", "corpus.jsonl", "{broken", "fail"),
-        ("Rows are valid", "corpus.jsonl", '{"_id": "p0", "title": "", "text": "再次"}', "fail"),
-        ("Rows are valid", "qrels/test.tsv", "q0\tunknown\t1", "fail"),
         ("Rows are valid", "labels.tsv", "q0\tp0\t0", "fail"),
-        ("Rows are valid", "qrels/test.tsv", "q12\tp0\t0", "fail"),
         ("different questions", "queries.jsonl", '{"_id": "q12", "text": "感冒吃什么药"}', "fail"),
         ("copies have one label", "corpus.jsonl",
          '{"_id": "c", "title": "感冒", "text": "得了感冒的病人应当在医生指导下用药，并注意休息。"}', "fail"),
@@ -41,8 +38,6 @@ def test_a_clean_folder_has_a_verdict_on_every_point(folder):
 def test_faults_of_the_files(folder, add, verdict_on, words, name, line, verdict):
     if name == "queries.jsonl":
         add("qrels/test.tsv", "q12\tp1\t1")
-    if line.startswith("q12"):
-        add("queries.jsonl", '{"_id": "q12", "text": "其他问题应该怎么办呢"}')
     add(name, line)
     assert verdict_on(words).verdict == verdict
 
