@@ -120,6 +120,7 @@ def test_the_board_shows_metrics_that_the_server_has():
     metrics = Metrics()
     for stage in ("encode", "search"):
         metrics.observer(stage)
+        metrics.waiting.labels(stage)
     metrics.answered("/", 200, 0.1)
     metrics.errors.labels("x").inc()
     page = metrics.page().decode()
