@@ -52,7 +52,7 @@ def test_a_stage_that_does_not_fit_is_marked_and_told(mar_4b):
     assert "fits: false" in shown
     assert " GiB" in shown
     recipe = load_recipe("mar-0.3b-4b")
-    (line,) = short_of_memory(recipe, Launch(), 80 * 2**30, recipe.stages)
+    (line,) = short_of_memory(recipe, Launch(), 80 * 2**30, recipe.stages, ())
     assert "stage retromae" in line
 
 
