@@ -337,7 +337,7 @@ def _dataset_rows(name: str, data: Any) -> Iterator[Row]:
     }
     for number, values in enumerate(data, 1):
         known = {c: values[c] for c in named if values[c] is not None and values[c] >= 0}
-        classes = {c: named[c].int2str(number) for c, number in known.items()}
+        classes = {c: named[c].int2str(value) for c, value in known.items()}
         yield Row(f"{name}, row {number}", {**values, **classes})
 
 

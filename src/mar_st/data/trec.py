@@ -128,7 +128,7 @@ def trec_qrels(path: Path) -> Iterator[Row]:
     """Yield the judgements of a file in TREC's format as rows of a table.
 
     Raises:
-        MarError: A line is no judgement.
+        MarError: A line has other than four fields.
     """
     for number, line in text_lines(path):
         words = [] if isinstance(line, MarError) else line.split()

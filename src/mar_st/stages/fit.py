@@ -268,9 +268,8 @@ def fit(
     )
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
-            callback.logging_dir = str(
-                settings.folder / "tensorboard"
-            )  # the checkpoints beside it are deleted
+            # Not among the checkpoints, which are deleted at the end.
+            callback.logging_dir = str(settings.folder / "tensorboard")
     _train(trainer, stage, settings)
 
 
