@@ -1,4 +1,4 @@
-"""Recall against latency and memory: the kinds of `mar index build`, plain FAISS, Milvus Lite.
+"""Recall against latency and memory: the kinds of `mar index build`, plain FAISS, Milvus Lite, LanceDB.
 
     python benchmarks/index.py                                  # 1M x 768; hours on 2 cores, mostly graphs
     python benchmarks/index.py --n 20000 --only faiss-flat mar-exact mar-hnsw
@@ -16,7 +16,7 @@ Every system is built and measured in processes of its own. Each setting appends
 command is started again, it skips existing ones. Vectors, exact results and indexes stay in `--cache`
 (several times 4 x n x dim bytes). Baselines: FAISS as its documentation shows it (IndexFlatIP;
 IndexHNSWFlat, M = 32; IndexIVFPQ with 4 sqrt(n) cells and 8 dimensions per byte), loaded with read_index,
-and Milvus Lite through pymilvus.
+Milvus Lite through pymilvus, and LanceDB (to be installed) with IVF-PQ and rescoring.
 
 Columns: recall@10 against exact search; p50 and p99 of single queries; queries per second in batches of 64;
 resident memory that the open index adds after all queries (anonymous, and mapped files); size on disk; build
@@ -46,6 +46,8 @@ SYSTEMS = {
     "faiss-ivfpq": PROBES,
     "milvus-lite-flat": [{}],
     "milvus-lite-hnsw": [{"ef": ef} for ef in (64, 256)],
+    "lancedb-flat": [{}],
+    "lancedb-ivf-pq": [{"nprobes": 32, "refine_factor": 10}, {"nprobes": 128, "refine_factor": 10}],
     "mar-exact": [{}],
     "mar-ivf-pq": [
         {"nprobe": probes, "rescore": again}
@@ -143,6 +145,45 @@ def milvus_lite(name, vectors, folder):
     return built, opened
 
 
+def lance(name, vectors, folder):
+    import lancedb
+    import pyarrow as pa
+
+    built, done, flat = None, folder / "done", name.endswith("flat")
+    database = lancedb.connect(str(folder / "database"))
+    if not done.is_file():
+        started = time.perf_counter()
+        vector = pa.list_(pa.float32(), vectors.shape[1])
+        schema = pa.schema({"id": pa.int64(), "vector": vector})
+
+        def rows():
+            for start in range(0, len(vectors), BLOCK):
+                block = np.array(vectors[start : start + BLOCK])
+                ids = np.arange(start, start + len(block))
+                values = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), type=vector)
+                yield pa.record_batch([pa.array(ids), values], schema=schema)
+
+        table = database.create_table("documents", rows(), schema=schema, mode="overwrite")
+        if not flat:
+            table.create_index(metric="dot", index_type="IVF_PQ")
+        built = time.perf_counter() - started
+        done.touch()
+
+    def opened():
+        table = database.open_table("documents")
+
+        def ask(queries, k, setting):
+            search = table.search(queries if len(queries) > 1 else queries[0], vector_column_name="vector")
+            search = search.distance_type("dot").limit(k).select(["id", "_distance"])
+            for option, value in setting.items():
+                search = getattr(search, option)(value)
+            return search.to_arrow()["id"].to_numpy().reshape(len(queries), k)
+
+        return ask
+
+    return built, opened
+
+
 def mar_index(name, vectors, folder):
     from mar_st.encode.folder import VectorFolder, write_vectors
     from mar_st.index.base import Index
@@ -196,6 +237,8 @@ def load(name):
     elif name.startswith("milvus"):
         import milvus_lite  # noqa: F401
         import pymilvus  # noqa: F401
+    elif name.startswith("lancedb"):
+        import lancedb  # noqa: F401
 
 
 def measure(options, name, cache):
@@ -203,7 +246,8 @@ def measure(options, name, cache):
     vectors, queries, exact = prepare(options, cache)
     folder = cache / name
     folder.mkdir(exist_ok=True)
-    maker = {"faiss": faiss_plain, "milvus": milvus_lite, "mar": mar_index}[name.partition("-")[0]]
+    makers = {"faiss": faiss_plain, "milvus": milvus_lite, "lancedb": lance, "mar": mar_index}
+    maker = makers[name.partition("-")[0]]
     timing = folder / "built.json"
     built, opened = maker(name, vectors, folder)
     if built is not None:

@@ -51,9 +51,9 @@ def finish(model: Path, out: Path) -> None:
 
 def package(ladder: Path, here: Path) -> None:
     """Write the packed model of the package."""
-    records = ladder / "ladder.json", ladder / "space.json", *ladder.glob("*.png"), *ladder.glob("*.jsonl")
-    for record in records:
-        record.unlink(missing_ok=True)
+    for name in ("ladder.json", "space.*", "*.png", "*.jsonl"):
+        for record in ladder.glob(name):
+            record.unlink()
     put_prompt(ladder)
     shutil.copy(here / "card.md", ladder / "README.md")
     pack(ladder, here / "src" / "mar_zh" / "model")

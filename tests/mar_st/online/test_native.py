@@ -83,7 +83,7 @@ def _cut(path):
         (".npy", lambda path: np.save(path, np.zeros(4096, np.float32)), "is not an array of bytes"),
         (".npy", lambda path: np.save(path, np.zeros((64, 64), np.uint8)), "is not an array of bytes"),
         (".npy", lambda path: np.save(path, np.zeros(64, np.uint8)), "cannot be at byte"),
-        (".npy", _cut, "header is damaged"),
+        (".npy", _cut, "is damaged"),
         (".npy", lambda path: path.unlink(), "No such file"),
         (".json", lambda path: path.write_text("{"), "Expecting property name"),
         (".json", lambda path: path.write_text("[]"), "the description is broken"),
