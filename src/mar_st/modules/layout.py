@@ -216,9 +216,19 @@ def saved_modules(folder: Path) -> SavedModules | None:
     return SavedModules(
         transformer=folders["Transformer"],
         dense=folders.get("Dense"),
-        pooling=read_record(folders["Pooling"] / "config.json") or {} if "Pooling" in folders else {},
+        pooling=_pooling(folders["Pooling"]) if "Pooling" in folders else {},
         prompts={key: text for key, text in prompts.items() if text},
     )
+
+
+def _pooling(folder: Path) -> dict[str, Any]:
+    """Return the settings of a pooling; before version 6, the library had a key for each mode."""
+    from sentence_transformers.sentence_transformer.modules import Pooling  # lazy: sentence_transformers
+
+    try:
+        return {"pooling_mode": "mean", **Pooling.load_config(str(folder))}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(folder / "config.json", error) from error
 
 
 def transformer_folder(folder: Path) -> Path:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -28,6 +30,19 @@ def test_mean_pooling_is_the_mean_of_the_tokens(document_source, texts):
     tokens = model.encode(texts, output_value="token_embeddings")
     expected = np.stack([np.asarray(token.cpu()).mean(axis=0) for token in tokens])
     np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_a_published_model_keeps_its_pooling(mode, role, query_source, texts, tmp_path):
+    """Also as sentence-transformers wrote it before version 6: with a key for each mode."""
+    folder = tmp_path / "model"
+    SentenceTransformer(modules=load_encoder(query_source, "query", pooling=mode)).save(str(folder))
+    keys = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+    content = {"word_embedding_dimension": 64, **{key: name == mode for name, key in keys.items()}}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(_vectors(load_encoder(folder, role), texts), expected, atol=1e-6)
 
 
 def test_the_tokenizer_must_have_the_pooled_token(query_source, document_source):
