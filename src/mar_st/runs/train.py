@@ -352,7 +352,6 @@ class RecipeRun:
             write_card(part, recipe, self.data, folders)
             replace_folder(part, target)
         self.processes.wait_for_everyone()
-        self._say(f"model: {target}")
         return target
 
     def _say(self, line: str) -> None:
