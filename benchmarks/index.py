@@ -148,6 +148,7 @@ def milvus_lite(name, vectors, folder):
 def lance(name, vectors, folder):
     import lancedb
     import pyarrow as pa
+    from lancedb.index import IvfPq
 
     built, done, flat = None, folder / "done", name.endswith("flat")
     database = lancedb.connect(str(folder / "database"))
@@ -165,7 +166,7 @@ def lance(name, vectors, folder):
 
         table = database.create_table("documents", rows(), schema=schema, mode="overwrite")
         if not flat:
-            table.create_index(metric="dot", index_type="IVF_PQ")
+            table.create_index("vector", config=IvfPq(distance_type="dot"))
         built = time.perf_counter() - started
         done.touch()
 
