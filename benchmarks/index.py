@@ -16,7 +16,7 @@ Every system is built and measured in processes of its own. Each setting appends
 command is started again, it skips existing ones. Vectors, exact results and indexes stay in `--cache`
 (several times 4 x n x dim bytes). Baselines: FAISS as its documentation shows it (IndexFlatIP;
 IndexHNSWFlat, M = 32; IndexIVFPQ with 4 sqrt(n) cells and 8 dimensions per byte), loaded with read_index,
-Milvus Lite through pymilvus, and LanceDB (to be installed) with IVF-PQ and rescoring.
+Milvus Lite through pymilvus, and LanceDB (to be installed), without an index and with IVF-PQ and rescoring.
 
 Columns: recall@10 against exact search; p50 and p99 of single queries; queries per second in batches of 64;
 resident memory that the open index adds after all queries (anonymous, and mapped files); size on disk; build

@@ -181,7 +181,7 @@ class SavedModules:
     Attributes:
         transformer: Folder of the transformer.
         dense: Folder of the linear layer after pooling, if there is one.
-        pooling: Saved settings of its pooling: `pooling_mode`, `include_prompt`, ...; empty without one.
+        pooling: Saved settings of its pooling, `pooling_mode` and `include_prompt`; empty without one.
         prompts: Its non-empty prompts, by name.
     """
 
@@ -222,13 +222,14 @@ def saved_modules(folder: Path) -> SavedModules | None:
 
 
 def _pooling(folder: Path) -> dict[str, Any]:
-    """Return the settings of a pooling; before version 6, the library had a key for each mode."""
+    """Return the settings of a pooling; the library also reads those that it wrote before version 6."""
     from sentence_transformers.sentence_transformer.modules import Pooling  # lazy: sentence_transformers
 
     try:
-        return {"pooling_mode": "mean", **Pooling.load_config(str(folder))}
+        pooling = Pooling.load(str(folder))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise _damaged(folder / "config.json", error) from error
+    return {"pooling_mode": pooling.pooling_mode, "include_prompt": pooling.include_prompt}
 
 
 def transformer_folder(folder: Path) -> Path:

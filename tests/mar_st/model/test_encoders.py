@@ -43,6 +43,9 @@ def test_a_published_model_keeps_its_pooling(mode, role, query_source, texts, tm
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(_vectors(load_encoder(folder, role), texts), expected, atol=1e-6)
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(MarError, match="damaged"):
+        load_encoder(folder, role)
 
 
 def test_the_tokenizer_must_have_the_pooled_token(query_source, document_source):
