@@ -11,7 +11,7 @@ the same length and load the same folder. Baselines:
 `SentenceTransformer.encode` with batches of 32, with each size of `--batches` (the best counts), and with its
 multi-process pool; mteb's wrapper; FlagEmbedding's encoder where it is installed. Each is run in fp32 and in
 bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto`, on a CPU, those that `mar
-encode` takes on this processor (`mar_st.kernels.linear`).
+encode` takes on this processor (`mar_st.kernels.linear`), and its heap (`mar_st.kernels.build`).
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process
@@ -112,11 +112,13 @@ def system(args: argparse.Namespace, folder: Path) -> Any:
     name, device = args.one, args.device
     if name.startswith("mar"):
         from mar_st.encode.engine import Engine
+        from mar_st.kernels.build import keep_freed
         from mar_st.kernels.linear import best_kernel, use_kernel
 
         model = load(folder, args.precision, device)
         if name.startswith("mar-auto"):
             use_kernel(model, best_kernel(model.dtype))
+            keep_freed()
         threads = int(name.partition(":")[2] or 0) or None
         return Engine(model, threads=threads, tokens=args.tokens).encode
     if name.startswith("st:"):

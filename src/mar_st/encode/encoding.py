@@ -27,7 +27,7 @@ from mar_st.encode.folder import (
 from mar_st.encode.settings import SHARD_ROWS, Dtype, EncodeSettings, Executor
 from mar_st.errors import MarError
 from mar_st.files import locked
-from mar_st.kernels.build import trim
+from mar_st.kernels.build import keep_freed, trim
 from mar_st.model.digest import document_parts, model_digest, space_of
 from mar_st.model.native_gte import fetch
 
@@ -258,6 +258,8 @@ class Worker:
 
         settings = job.settings
         self.job = job
+        if job.device == "cpu":
+            keep_freed()
         self.engine = Engine(
             load_model(job.model, settings.dtype, job.device, kernel=job.record["kernel"]),
             "document",

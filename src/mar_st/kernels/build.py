@@ -59,11 +59,29 @@ def processors() -> int:
     return count
 
 
+#: Numbers of glibc's settings (malloc.h), and the bytes that both are set to.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _KEPT_BYTES = -1, -3, 2**30
+
+
+def keep_freed() -> None:
+    """Let this process keep the memory that it frees, where the C library can do so (glibc).
+
+    By default a block of megabytes goes back to the system as soon as it is free, and the next layer of a
+    network gets fresh pages, which the system clears one by one: 12 % of a training step of `mar-e5`, 4 % of
+    `mar encode` (Intel Xeon, two cores). `trim` gives back what is kept.
+    """
+    _heap(lambda library: [library.mallopt(name, _KEPT_BYTES) for name in (_TRIM_THRESHOLD, _MMAP_THRESHOLD)])
+
+
 def trim() -> None:
     """Give free pages of the heap back to the system, where the C library can do so (glibc)."""
+    _heap(lambda library: library.malloc_trim(0))
+
+
+def _heap(change: Callable[[ctypes.CDLL], object]) -> None:
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
+            change(ctypes.CDLL("libc.so.6"))
 
 
 #: Seconds that a compiler may take.
