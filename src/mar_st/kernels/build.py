@@ -67,8 +67,8 @@ def keep_freed() -> None:
     """Let this process keep the memory that it frees, where the C library can do so (glibc).
 
     By default a block of megabytes goes back to the system as soon as it is free, and the next layer of a
-    network gets fresh pages, which the system clears one by one: 12 % of a training step of `mar-e5`, 4 % of
-    `mar encode` (Intel Xeon, two cores). `trim` gives back what is kept.
+    network gets fresh pages, which the system clears one by one: a tenth of a training step of `mar-e5`,
+    4 % of `mar encode` (Intel Xeon, two cores). `trim` gives back what is kept.
     """
     _heap(lambda library: [library.mallopt(name, _KEPT_BYTES) for name in (_TRIM_THRESHOLD, _MMAP_THRESHOLD)])
 

@@ -190,9 +190,8 @@ GPU_WORKERS = 4
 class _Records(TrainerCallback):
     """Asks for a log record before each checkpoint and at the end.
 
-    A checkpoint is thus written only after the loss was found to be finite. On a CPU the memory that
-    `keep_freed` keeps is returned now and then: batches of varying lengths leave holes in the heap, so that
-    the process would grow from 4 to 10 GB in 470 steps of a 9M-parameter encoder.
+    A checkpoint is thus written only after the loss was found to be finite. On a CPU freed memory is returned
+    now and then: with holes in its heap, a process grew from 4 to 10 GB in 470 steps of a 9M encoder.
     """
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
