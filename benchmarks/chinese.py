@@ -5,7 +5,8 @@ usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--
 
 MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model),
 `prompt` (put before queries; default: the model's own), `documents` (a folder with the same document encoder,
-whose vectors are stored) and `lowercase` (of all texts). `bm25` is a row, too.
+whose vectors are stored) and `lowercase` (of all texts); or a name to a list of these, one per training seed,
+in the same order for all names. `bm25` is a row, too.
 Every set is divided by a hash of the text of each question, so a question is in the same half of all sets.
 Settings are chosen on the development half; each use of `--test` adds a line per model to
 models/mar-zh/test-log.tsv. `--documents` and `--questions` thin out every set, by the hash again, for a slow
@@ -30,7 +31,7 @@ import torch
 import yaml
 
 from mar_st import MAR
-from mar_st.evaluation.statistics import Scores, bootstrap, holm, p_value
+from mar_st.evaluation.statistics import Mixed, Scores, Seeds, bootstrap, holm, mixed
 from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
 from mar_st.model.digest import modules_digest
 from mar_st.model.mar import open_model
@@ -164,7 +165,7 @@ class Row:
     """Scores of one model.
 
     Attributes:
-        columns: Values of the distinct questions by column.
+        columns: Values of the distinct questions by column, `(seeds, questions)`.
         pairs: Similarities of the pairs, and their labels.
         lengths: Number of characters of the questions by column.
     """
@@ -173,47 +174,44 @@ class Row:
     pairs: Scores
     lengths: dict[str, np.ndarray]
 
-    def mean(self, names: tuple[str, ...]) -> float:
-        """Return the mean over columns."""
-        return float(np.mean([self.columns[name].mean() for name in names]))
+    def mean(self, names: tuple[str, ...]) -> np.ndarray:
+        """Return the mean over columns, `(seeds,)`."""
+        return np.mean([self.columns[name].mean(axis=1) for name in names], axis=0)
 
 
-def measure(model: Any, sets: dict[str, TaskData]) -> Row:
+def measure(seeds: list[Any], sets: dict[str, TaskData]) -> Row:
     """Return the scores of a model; values of a question in several sets of a column become their mean."""
     columns, lengths = {}, {}
     for column, names in COLUMNS.items():
-        found: dict[str, list[float]] = {}
-        for name in names:
-            if name not in sets:
-                continue
-            data = sets[name]
-            for key, value in zip(data.qrels, model.values(data), strict=True):
+        found: dict[str, list[list[float]]] = {}
+        for data in (sets[name] for name in names if name in sets):
+            values = np.array([model.values(data) for model in seeds]).T
+            for key, value in zip(data.qrels, values, strict=True):
                 found.setdefault(normalise(data.queries[key]), []).append(value)
-        columns[column] = np.array([np.mean(found[text]) for text in sorted(found)])
+        columns[column] = np.array([np.mean(found[text], axis=0) for text in sorted(found)]).T
         lengths[column] = np.array([len(text) for text in sorted(found)])
-    return Row(columns, sets[PAIRS].scores([model.values(sets[PAIRS])]), lengths)
+    return Row(columns, sets[PAIRS].scores([model.values(sets[PAIRS]) for model in seeds]), lengths)
 
 
-def drawn_means(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
-    """Return bootstrap means over columns, `(draws,)`: questions are drawn within each column."""
+def estimate(means: np.ndarray, drawn: np.ndarray) -> Mixed:
+    """Return the mean of scores or differences, `(seeds,)`, and its interval over seeds and questions."""
+    spread = float(means.var(ddof=1)) if len(means) > 1 else 0.0
+    return mixed(Seeds(means, spread, len(means) - 1), Seeds(np.zeros(1), 0.0, 0), drawn)
+
+
+def average(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> Mixed:
+    """Return the mean over columns of values `(seeds, questions)`; questions are drawn within each column."""
     draws = [
-        bootstrap(Scores(columns[name][None]), resamples=DRAWS, seed=[0, list(COLUMNS).index(name)])
+        bootstrap(Scores(columns[name]), resamples=DRAWS, seed=[0, list(COLUMNS).index(name)])
         for name in names
     ]
-    return np.mean(draws, axis=0)
+    means = np.mean([columns[name].mean(axis=1) for name in names], axis=0)
+    return estimate(means, np.mean(draws, axis=0))
 
 
-def paired(first: Row, second: Row, names: tuple[str, ...]) -> tuple[float, float, float, float]:
-    """Return the difference of two models, its 95 % interval, and p of the paired randomisation test."""
-    gaps = {name: first.columns[name] - second.columns[name] for name in names}
-    low, high = np.quantile(drawn_means(gaps, names), [0.025, 0.975])
-    # A mean over columns is a weighted mean over questions.
-    total = sum(map(len, gaps.values()))
-    weighted = np.concatenate([gap * total / len(gap) / len(names) for gap in gaps.values()])
-    rng = np.random.default_rng(0)
-    swaps = (rng.integers(0, 2, (100, total)).astype(bool) for _ in range(DRAWS // 100))
-    drawn = np.concatenate([np.where(swap, -weighted, weighted).mean(axis=1) for swap in swaps])
-    return weighted.mean(), low, high, p_value(weighted.mean(), drawn)
+def paired(first: Row, second: Row, names: tuple[str, ...]) -> Mixed:
+    """Return the difference of two models, paired by question and, if both have several, by seed."""
+    return average({name: first.columns[name] - second.columns[name] for name in names}, names)
 
 
 def table(rows: dict[str, Row], against: str | None) -> list[str]:
@@ -224,14 +222,12 @@ def table(rows: dict[str, Row], against: str | None) -> list[str]:
         "|---" * (len(COLUMNS) + 4) + "|",
     ]
     for name, row in rows.items():
+        found = [average(row.columns, names) for names in averages.values()]
+        found.append(estimate(row.pairs.per_seed(), bootstrap(row.pairs, resamples=1000, seed=[0])))
         cells = [f"{values.mean():.3f}" for values in row.columns.values()]
-        for names in averages.values():
-            low, high = np.quantile(drawn_means(row.columns, names), [0.025, 0.975])
-            cells.append(f"{row.mean(names):.3f} [{low:.3f}, {high:.3f}]")
-        low, high = np.quantile(bootstrap(row.pairs, resamples=1000, seed=[0]), [0.025, 0.975])
-        cells.append(f"{row.pairs.per_seed()[0]:.3f} [{low:.3f}, {high:.3f}]")
+        cells += [f"{one.difference:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    sizes = ", ".join(f"{name} {len(values)}" for name, values in next(iter(rows.values())).columns.items())
+    sizes = ", ".join(f"{name} {len(values)}" for name, values in next(iter(rows.values())).lengths.items())
     lines += ["", f"Questions: {sizes}; pairs: {next(iter(rows.values())).pairs.values.shape[1]}."]
     if against is None:
         return lines
@@ -242,15 +238,12 @@ def table(rows: dict[str, Row], against: str | None) -> list[str]:
         "|---" * (len(COLUMNS) + 4) + "|",
     ]
     found = {name: paired(rows[name], rows[against], averages["mean"]) for name in others}
-    adjusted = holm({name: result[3] for name, result in found.items()})
+    adjusted = holm({name: result.p for name, result in found.items()})
     for name in others:
-        cells = []
-        for column in COLUMNS:
-            gap, low, high, _ = paired(rows[name], rows[against], (column,))
-            cells.append(f"{gap:+.3f} [{low:+.3f}, {high:+.3f}]")
-        gap, low, high, _ = found[name]
-        share = rows[name].mean(averages["mean"]) / rows[against].mean(averages["mean"])
-        cells += [f"{gap:+.3f} [{low:+.3f}, {high:+.3f}]", f"{adjusted[name]:.4f}", f"{share:.1%}"]
+        gaps = [*(paired(rows[name], rows[against], (column,)) for column in COLUMNS), found[name]]
+        shares = rows[name].mean(averages["mean"]) / rows[against].mean(averages["mean"])
+        cells = [f"{gap.difference:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]
+        cells += [f"{adjusted[name]:.4f}", f"{shares.mean():.1%}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
@@ -264,18 +257,18 @@ def by_length(rows: dict[str, Row]) -> list[str]:
     heads = [f"{name} ({int(mask.sum())})" for name, mask in zip(names, within, strict=True)]
     lines = ["", f"| characters (questions) | {' | '.join(heads)} |", "|---" * (len(names) + 1) + "|"]
     for name, row in rows.items():
-        values = np.concatenate(list(row.columns.values()))
+        values = np.concatenate([values.mean(axis=0) for values in row.columns.values()])
         lines.append(f"| {name} | {' | '.join(f'{values[mask].mean():.3f}' for mask in within)} |")
     return lines
 
 
-def robustness(models: dict[str, Any], sets: dict[str, TaskData]) -> list[str]:
+def robustness(models: dict[str, list[Any]], sets: dict[str, TaskData]) -> list[str]:
     """Return a Markdown table of the mean of all columns for changed questions."""
     from noise import changes  # lazy: opencc, pypinyin
 
     ways = changes(text for data in sets.values() if data.type != "sts" for text in data.queries.values())
     lines = ["", f"| questions | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
-    for name, model in models.items():
+    for name, seeds in models.items():
         cells = []
         for change in ways.values():
             changed = {
@@ -284,7 +277,7 @@ def robustness(models: dict[str, Any], sets: dict[str, TaskData]) -> list[str]:
                 if data.type != "sts"
             }
             means = [
-                np.mean([np.mean(model.values(changed[one])) for one in names if one in changed])
+                np.mean([model.values(changed[one]) for model in seeds for one in names if one in changed])
                 for names in COLUMNS.values()
             ]
             cells.append(f"{np.mean(means):.3f}")
@@ -319,11 +312,13 @@ def main() -> None:
     part = "test" if settings.test else "dev"
     sets = load(settings.data, part, settings.documents, settings.questions)
     listed = yaml.safe_load(settings.models.read_text(encoding="utf-8"))
-    models: dict[str, Any] = {"bm25": Lexical()}
-    models |= {name: Encoder(settings.store, **model) for name, model in listed.items()}
+    models: dict[str, list[Any]] = {"bm25": [Lexical()]}
+    for name, given in listed.items():
+        seeds = given if isinstance(given, list) else [given]
+        models[name] = [Encoder(settings.store, **seed) for seed in seeds]
     rows = {name: measure(model, sets) for name, model in models.items()}
     if settings.test:
-        log({name: model.digest for name, model in models.items()})
+        log({name: " ".join(model.digest for model in seeds) for name, seeds in models.items()})
     lines = table(rows, settings.against)
     if settings.kinds:
         lines += [*by_length(rows), *robustness(models, sets)]

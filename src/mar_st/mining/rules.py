@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -165,6 +166,11 @@ class MinedQuery:
     own: int = -1
     labelled: frozenset[int] = frozenset()
 
+    @cached_property
+    def grams(self) -> frozenset[str]:
+        """Return the grams of the query, which every candidate is compared with."""
+        return grams(self.text)
+
     def ranks(self, ranked: Sequence[int]) -> dict[int, int]:
         """Return the ranks of the documents that a retriever found, best first, in the sense of `Rules`."""
         others = (document for document in ranked if document not in self.known and document != self.own)
@@ -272,7 +278,7 @@ class Picker:
         if not threshold:
             return False
         own = self._of(document)
-        if near(own, grams(question.text), threshold):
+        if near(own, question.grams, threshold):
             return True
         return any(near(own, self._of(positive), threshold) for positive in question.known)
 

@@ -89,6 +89,7 @@ class HiddenMeans:
         *,
         pairs: int = 0,
         max_length: int | None = None,
+        autocast: bool = False,
     ) -> Self:
         """Return the sums over texts; the encoder is moved to a GPU, if there is one, and back.
 
@@ -99,6 +100,7 @@ class HiddenMeans:
             pairs: Maximum number of pairs of adjacent tokens that get vectors, the most frequent ones in the
                 texts. Their sums take 8 bytes per pair and dimension.
             max_length: Maximum number of tokens per text; default the encoder's.
+            autocast: Compute the hidden states in bfloat16; sums are float32 all the same.
 
         Raises:
             MarError: There are no texts, the embeddings are of an unknown kind, or pairs are wanted
@@ -131,7 +133,9 @@ class HiddenMeans:
             )
             bar = tqdm(total=len(texts), desc="mean hidden states", unit="texts", delay=10)
             for features in passes(transformer, texts, limit):
-                means._add(layer_input(model, features, layer), features)
+                with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
+                    states = layer_input(model, features, layer)
+                means._add(states, features)
                 bar.update(len(features["input_ids"]))
             bar.close()
         finally:

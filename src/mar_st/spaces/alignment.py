@@ -286,7 +286,11 @@ class _Run:
         """Cut an encoder to the layers of a rung, in place; mean hidden states become the embeddings."""
         layers = kept_layers(modules, rung.layers)
         cut_encoder(
-            modules, layers, self._averaged() if layers[0] else None, max_length=self.settings.max_length
+            modules,
+            layers,
+            self._averaged() if layers[0] else None,
+            max_length=self.settings.max_length,
+            autocast=self.settings.autocast,
         )
 
     def _averaged(self) -> list[str]:

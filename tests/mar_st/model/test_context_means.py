@@ -159,6 +159,13 @@ def test_padding_and_batches_do_not_matter(monkeypatch):
     torch.testing.assert_close(together.sums["place"], alone.sums["place"], atol=1e-4, rtol=1e-4)
 
 
+def test_states_in_bfloat16_have_nearly_the_same_means():
+    whole = encoder("bert")
+    full, short = (HiddenMeans.of(whole, 2, TEXTS, autocast=on).sums["token"] for on in (False, True))
+    assert short.dtype == torch.float32
+    assert 0 < (full - short).norm() < 0.02 * full.norm()
+
+
 def test_positions_help_an_encoder_that_has_them():
     whole = encoder("bert")
     expected, mask = states(whole, TEXTS)
