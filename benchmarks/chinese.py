@@ -1,6 +1,6 @@
 """Score models on the development half or, logged, on the test half of Chinese medical sets.
 
-usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--test] [--against NAME]
+usage: python benchmarks/chinese.py MODELS.yaml --data FOLDER --store FOLDER [--test] [--against NAME ...]
            [--documents N] [--questions N] [--kinds]
 
 MODELS.yaml maps a name to `path` (a model folder), and maybe `query` (a query encoder of that model),
@@ -50,8 +50,8 @@ COLUMNS = {
     "huatuo": ("open/eval/huatuo-retrieval",),
     "generated": ("open/eval/generated-retrieval",),
 }
-#: Columns whose questions and answers are unlike the pairs that mar-zh is trained on.
-UNLIKE = ("toyhom", "cmedir", "cmedqa")
+#: The columns that are averaged: all, and those with questions of people.
+MEANS = {"mean of all": tuple(COLUMNS), "mean without generated": tuple(COLUMNS)[:-1]}
 PAIRS = "eval/cmedqq-sts"
 DRAWS = 10_000
 #: Characters of a question: the upper ends of the classes.
@@ -214,34 +214,40 @@ def paired(first: Row, second: Row, names: tuple[str, ...]) -> Mixed:
     return average({name: first.columns[name] - second.columns[name] for name in names}, names)
 
 
-def table(rows: dict[str, Row], against: str | None) -> list[str]:
-    """Return a Markdown table of all rows, and one of the differences from one of them."""
-    averages = {"mean": tuple(COLUMNS), "unlike": UNLIKE}
+def table(rows: dict[str, Row]) -> list[str]:
+    """Return a Markdown table of all rows."""
     lines = [
-        f"| model | {' | '.join(COLUMNS)} | mean of all | mean of {', '.join(UNLIKE)} | cmedqq |",
+        f"| model | {' | '.join([*COLUMNS, *MEANS])} | cmedqq |",
         "|---" * (len(COLUMNS) + 4) + "|",
     ]
     for name, row in rows.items():
-        found = [average(row.columns, names) for names in averages.values()]
+        found = [average(row.columns, names) for names in MEANS.values()]
         found.append(estimate(row.pairs.per_seed(), bootstrap(row.pairs, resamples=1000, seed=[0])))
         cells = [f"{values.mean():.3f}" for values in row.columns.values()]
         cells += [f"{one.difference:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     sizes = ", ".join(f"{name} {len(values)}" for name, values in next(iter(rows.values())).lengths.items())
     lines += ["", f"Questions: {sizes}; pairs: {next(iter(rows.values())).pairs.values.shape[1]}."]
-    if against is None:
-        return lines
+    return lines
+
+
+def differences(rows: dict[str, Row], against: str) -> list[str]:
+    """Return a Markdown table of the differences from one of the rows."""
+    everything = MEANS["mean of all"]
     others = [name for name in rows if name != against]
-    lines += [
+    lines = [
         "",
-        f"| minus {against} | {' | '.join(COLUMNS)} | mean of all | p | of it |",
-        "|---" * (len(COLUMNS) + 4) + "|",
+        f"| minus {against} | {' | '.join([*COLUMNS, *MEANS])} | p of all | share of all |",
+        "|---" * (len(COLUMNS) + 5) + "|",
     ]
-    found = {name: paired(rows[name], rows[against], averages["mean"]) for name in others}
+    found = {name: paired(rows[name], rows[against], everything) for name in others}
     adjusted = holm({name: result.p for name, result in found.items()})
     for name in others:
-        gaps = [*(paired(rows[name], rows[against], (column,)) for column in COLUMNS), found[name]]
-        shares = rows[name].mean(averages["mean"]) / rows[against].mean(averages["mean"])
+        gaps = [
+            paired(rows[name], rows[against], names)
+            for names in [*((column,) for column in COLUMNS), *MEANS.values()]
+        ]
+        shares = rows[name].mean(everything) / rows[against].mean(everything)
         cells = [f"{gap.difference:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]
         cells += [f"{adjusted[name]:.4f}", f"{shares.mean():.1%}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -304,7 +310,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds eval and open")
     parser.add_argument("--store", type=Path, required=True, help="folder that keeps vectors")
     parser.add_argument("--test", action="store_true", help="score the test half, and log it")
-    parser.add_argument("--against", help="model that the others are compared with")
+    parser.add_argument("--against", nargs="+", default=[], help="models that the others are compared with")
     parser.add_argument("--documents", type=int, help="documents of a set, judged ones aside; default: all")
     parser.add_argument("--questions", type=int, help="maximum number of questions of a set; default: all")
     parser.add_argument("--kinds", action="store_true", help="tables by length, and of changed questions")
@@ -319,7 +325,9 @@ def main() -> None:
     rows = {name: measure(model, sets) for name, model in models.items()}
     if settings.test:
         log({name: " ".join(model.digest for model in seeds) for name, seeds in models.items()})
-    lines = table(rows, settings.against)
+    lines = table(rows)
+    for name in settings.against:
+        lines += differences(rows, name)
     if settings.kinds:
         lines += [*by_length(rows), *robustness(models, sets)]
     print("\n".join(lines))

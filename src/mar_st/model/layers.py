@@ -156,10 +156,23 @@ class InputEmbeddings:
         return states
 
 
+class _Reached(Exception):  # noqa: N818 -- no error
+    """Ends a forward pass at a layer, whose input it carries."""
+
+
 @torch.inference_mode()
 def layer_input(model: Any, features: dict[str, Tensor], layer: int) -> Tensor:
-    """Return the input of a layer, `(texts, tokens, width)`."""
-    states: Tensor = model(**features, output_hidden_states=True).hidden_states[layer]
+    """Return the input of a layer, `(texts, tokens, width)`; layers from there on do not run."""
+
+    def stop(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        raise _Reached(args[0] if args else given["hidden_states"])
+
+    _, stack = layer_stack(model)
+    with stack[layer].register_forward_pre_hook(stop, with_kwargs=True):
+        try:
+            model(**features)
+        except _Reached as reached:
+            states: Tensor = reached.args[0]
     return states
 
 
