@@ -174,16 +174,12 @@ class Row:
     pairs: Scores
     lengths: dict[str, np.ndarray]
 
-    def mean(self, names: tuple[str, ...]) -> np.ndarray:
-        """Return the mean over columns, `(seeds,)`."""
-        return np.mean([self.columns[name].mean(axis=1) for name in names], axis=0)
-
 
 def measure(seeds: list[Any], sets: dict[str, TaskData]) -> Row:
     """Return the scores of a model; values of a question in several sets of a column become their mean."""
     columns, lengths = {}, {}
     for column, names in COLUMNS.items():
-        found: dict[str, list[list[float]]] = {}
+        found: dict[str, list[np.ndarray]] = {}
         for data in (sets[name] for name in names if name in sets):
             values = np.array([model.values(data) for model in seeds]).T
             for key, value in zip(data.qrels, values, strict=True):
@@ -247,9 +243,9 @@ def differences(rows: dict[str, Row], against: str) -> list[str]:
             paired(rows[name], rows[against], names)
             for names in [*((column,) for column in COLUMNS), *MEANS.values()]
         ]
-        shares = rows[name].mean(everything) / rows[against].mean(everything)
+        means = [average(rows[one].columns, everything).difference for one in (name, against)]
         cells = [f"{gap.difference:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]
-        cells += [f"{adjusted[name]:.4f}", f"{shares.mean():.1%}"]
+        cells += [f"{adjusted[name]:.2g}", f"{means[0] / means[1]:.2%}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
@@ -283,7 +279,14 @@ def robustness(models: dict[str, list[Any]], sets: dict[str, TaskData]) -> list[
                 if data.type != "sts"
             }
             means = [
-                np.mean([model.values(changed[one]) for model in seeds for one in names if one in changed])
+                np.mean(
+                    [
+                        np.mean(model.values(changed[one]))
+                        for model in seeds
+                        for one in names
+                        if one in changed
+                    ]
+                )
                 for names in COLUMNS.values()
             ]
             cells.append(f"{np.mean(means):.3f}")

@@ -33,8 +33,8 @@ SCALES = (1.0, 4.0)
 #: Residual at which a solution is accepted, relative to the right-hand side, and maximum number of steps.
 TOLERANCE, MAX_STEPS = 1e-2, 200
 
-#: Columns that are solved together. A step for all of 512 columns takes .96 s with 32, whose arrays fit in
-#: caches, and 2.4 s with 128 (20,000 texts, one thread).
+#: Columns that are solved together; four arrays of features x columns are held, which should fit in caches.
+#: Two fits of 20,000 texts took 35 and 39 s with 32, and 48 and 42 s with 128.
 COLUMNS_PER_SOLVE = 32
 
 
