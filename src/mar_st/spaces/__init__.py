@@ -32,6 +32,11 @@ class AlignSettings(Settings):
         None,
         description="Documents: rows with 'text' and maybe 'title'; a file, or a folder with corpus.jsonl.",
     )
+    pairs: Path | None = Field(
+        None,
+        description="Labelled pairs ('query', 'positive'): after the alignment each query learns to find its "
+        "document among all of these and --texts.",
+    )
     student: str | None = Field(
         None, description="Query encoder to train (folder or Hub name); default: a new small one."
     )

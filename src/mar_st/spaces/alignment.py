@@ -14,9 +14,9 @@ import numpy as np
 from transformers import set_seed
 
 from mar_st.data.corpus import read_texts
-from mar_st.data.training import Source
+from mar_st.data.sequences import Triples, digests
+from mar_st.data.training import Source, read_source
 from mar_st.errors import MarError
-from mar_st.export.measure import BATCH_TEXTS, cosines, speed
 from mar_st.files import (
     finished_folder,
     finished_record,
@@ -56,14 +56,17 @@ from mar_st.spaces.encoders import (
 )
 from mar_st.spaces.space import Space, open_teacher
 from mar_st.stages.align import align_to
+from mar_st.stages.corpus import train_on_corpus
 from mar_st.stages.trainer import METRICS_FILE, StageSettings
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.model import ModelTeacher
 from mar_st.teachers.store import FolderTeacher, store_root, text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from mar_st.data.sequences import Triple
 
 
 MANIFEST, REPORT_FILE = "space.json", "ladder.json"
@@ -74,6 +77,9 @@ LENGTH_GROUPS = 16
 #: Learning rate of new students and rungs. In a trial with two layers, 140 steps and the rates 5e-4, 1e-3 and
 #: 2e-3, the rung came nearer to its teacher with each higher rate. Given students have learnt already.
 LEARNING_RATE, GIVEN_RATE = 1e-3, 1e-4
+
+#: Learning rate and temperature with labelled pairs, for every rung: a choice on development sets in Chinese.
+PAIRS_RATE, PAIRS_TEMPERATURE = 1e-4, 0.02
 
 #: Settings on which the weights do not depend.
 _NOT_TRAINED = {"out", "evaluate"}
@@ -92,8 +98,9 @@ def align(settings: AlignSettings, say: Callable[[str], None] = print) -> dict[s
     teacher's own layers and embeddings, pooled as the teacher pools; with `student`, it takes the layers of
     that; otherwise it is a new encoder. `full` is a copy of the teacher. `lookup` sums vectors of n-grams
     from a regression on the teacher's vectors of the queries (of the documents, if there are no queries). All
-    learn from the same texts and the same stored vectors. A call that was killed resumes with the rung and
-    the step where it stopped. A finished one is only measured again.
+    learn from the same texts and the same stored vectors. With `pairs` all but `full` are then trained
+    further with `CorpusLoss`. A call that was killed resumes with the rung and the step where it stopped. A
+    finished one is only measured again.
 
     Args:
         settings: The teacher, the texts and all other settings. The result is a MAR with the teacher as its
@@ -127,7 +134,7 @@ class _Run:
         own = Rung(settings.layers, "student")
         self.rungs = parse_ladder(settings.ladder) if settings.ladder is not None else (own,)
         self.default = default_rung(self.rungs, settings.default_rung) if self.ladder else own
-        if any(rung.trained for rung in self.rungs):
+        if settings.pairs is not None or any(rung.trained for rung in self.rungs):
             load_package("accelerate", extra="train")
         self.tasks = measure.load_tasks(settings.evaluate)
         if settings.student is not None:
@@ -152,6 +159,9 @@ class _Run:
             kept = set(random.Random(settings.seed).sample(range(len(whole)), number))
             self.held[role] = [whole[row] for row in sorted(kept)]
             self.train[role] = [text for row, text in enumerate(whole) if row not in kept]
+        self.pairs: Sequence[Triple] | None = None
+        if settings.pairs is not None:
+            self.pairs = read_source(Data(name="pairs", path=str(settings.pairs), instruction="")).triples
         self.side = self._source_side() if self.ladder else None
         self.whole = self._model is not None and not settings.query_only  # with the teacher's documents
 
@@ -220,6 +230,8 @@ class _Run:
                 for role, texts in self.texts.items()
             },
         }
+        if self.pairs is not None:
+            content["pairs"] = hashlib.sha256(digests(Triples.of(self.pairs).texts).tobytes()).hexdigest()
         if settings.student is not None:
             content["student"] = [settings.student, model_digest(settings.student)]
         recorded: dict[str, Any] = json.loads(json.dumps(content))
@@ -229,7 +241,7 @@ class _Run:
         """Take the folder of unfinished work, or refuse trained weights of other settings in it."""
         marker = self.work / "settings.json"
         if read_record(marker) != recorded:
-            if any(self.work.glob("*/checkpoints/checkpoint-*")) or any(self.work.glob("*/model")):
+            if any(self.work.glob("*/checkpoints/checkpoint-*")) or any(self.work.glob("*/*/modules.json")):
                 raise MarError(
                     f"{self.work} holds an unfinished alignment with other texts or settings. Finish it with "
                     "those, delete the folder, or choose another --out."
@@ -241,17 +253,52 @@ class _Run:
     def _rung(self, rung: Rung) -> MAR:
         """Train a query encoder, or load it if it is finished."""
         folder = self.work / rung.name
-        if (folder / "model").is_dir():
-            self.say(f"{rung.name}: finished before, kept")
-            return MAR.from_pretrained(folder / "model", routes="query")
-        self.say(f"{rung.name}: {folder}")
+        pairs = None if rung.name == FULL_RUNG else self.pairs
+        if pairs is None:
+            return self._kept(folder / "model", lambda: self._aligned(rung, folder))
+        return self._kept(folder / "model", lambda: self._paired(rung, folder, pairs))
+
+    def _kept(self, path: Path, make: Callable[[], MAR]) -> MAR:
+        """Return the query encoder in a folder; if it is not there, it is made and saved."""
+        if path.is_dir():
+            self.say(f"{path}: finished before, kept")
+            return MAR.from_pretrained(path, routes="query")
+        self.say(f"{path}")
+        model = make()
+        forget_lengths(model)
+        with finished_folder(path) as part:
+            model.save_pretrained(str(part), create_model_card=False)
+        return model
+
+    def _aligned(self, rung: Rung, folder: Path) -> MAR:
+        """Train a query encoder on texts."""
         model = self._untrained(rung)
         if rung.trained:
             self._align(model, folder)
-        forget_lengths(model)
-        with finished_folder(folder / "model") as part:
-            model.save_pretrained(str(part), create_model_card=False)
         return model
+
+    def _paired(self, rung: Rung, folder: Path, pairs: Sequence[Triple]) -> MAR:
+        """Train a query encoder on texts, then on labelled pairs."""
+        model = self._kept(folder / "aligned", lambda: self._aligned(rung, folder))
+        stage, run = self._stage(PAIRS_RATE, PAIRS_TEMPERATURE, folder / "pairs")
+        documents = self.train["document"]
+        train_on_corpus(model, pairs, documents, self.space.vectors, stage, run, prompt=self._prompt)
+        return model
+
+    def _stage(self, rate: float, temperature: float, folder: Path) -> tuple[AlignStage, StageSettings]:
+        settings = self.settings
+        stage = AlignStage(
+            stage="align",
+            name="align",
+            batches="mixed",
+            learning_rate=rate,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            length_groups=LENGTH_GROUPS,
+            temperature=temperature,
+        )
+        precision = "bf16" if settings.autocast else "fp32"
+        return stage, StageSettings(folder, settings.seed, precision, SAVE_STEPS)
 
     def _untrained(self, rung: Rung) -> MAR:
         """Return the encoder that training starts from."""
@@ -303,25 +350,13 @@ class _Run:
 
     def _align(self, model: MAR, folder: Path) -> None:
         """Train a student towards the space, in place."""
-        settings = self.settings
         entries: dict[Side, str] = {"query": "queries", "document": "texts"}
         sources = [
             Source(Data(name=name, path="-", form="texts", role=role), texts=self.train[role])
             for role, name in entries.items()
             if self.train[role]
         ]
-        stage = AlignStage(
-            stage="align",
-            name="align",
-            batches="mixed",
-            learning_rate=self.rate,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            length_groups=LENGTH_GROUPS,
-            temperature=settings.temperature,
-        )
-        precision = "bf16" if settings.autocast else "fp32"
-        run = StageSettings(folder, settings.seed, precision, SAVE_STEPS)
+        stage, run = self._stage(self.rate, self.settings.temperature, folder)
         prompts = {"query": self._prompt, "": self._documents_prompt}
         align_to(
             model,
@@ -352,8 +387,9 @@ class _Run:
         for rung in self.rungs:
             if rung != self.default:
                 add_query_encoder(part, list(self._rung(rung).route_modules("query")), self._route(rung))
-        for records in self.work.glob(f"*/{METRICS_FILE}"):
-            shutil.copy2(records, part / f"{records.parent.name}-{METRICS_FILE}")
+        for records in self.work.rglob(METRICS_FILE):
+            name = "-".join(records.relative_to(self.work).parts)
+            shutil.copy2(records, part / name)
         digest = self.teacher.space if isinstance(self.teacher, FolderTeacher) else None
         if self._model is not None:  # its index accepts the result
             digest = space_of(fetch(self.settings.teacher))
@@ -364,7 +400,18 @@ class _Run:
     def _described(self, part: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Measure the query encoders in a folder and write its records; return the manifest."""
         space = self.space
-        report = self._measured(part)
+        task_queries = [text for task in self.tasks for text in task.queries.values()]
+        rows = measure.encoders(
+            part,
+            {rung.name: self._route(rung) for rung in self.rungs},
+            space,
+            self.tasks,
+            self.held,
+            prompts={"query": self._prompt, "document": self._documents_prompt},
+            timed=task_queries or self.held["query"] or self.texts["query"] or self.texts["document"],
+            seed=self.settings.seed,
+        )
+        report: dict[str, Any] = {"default": self.default.name, "method": measure.method(), "rungs": rows}
         agreed = {row["route"]: row["agreement"] for row in report["rungs"].values()}
         manifest = {
             "teacher": {role: self.teacher.identity(role) for role in self.texts},
@@ -384,29 +431,3 @@ class _Run:
         write_text(part / "README.md", card)
         write_json(part / MANIFEST, manifest)
         return manifest
-
-    def _measured(self, part: Path) -> dict[str, Any]:
-        """Return scores on the tasks, agreement with the teacher, speed and size of every query encoder."""
-        task_queries = [text for task in self.tasks for text in task.queries.values()]
-        texts = task_queries or self.held["query"] or self.texts["query"] or self.texts["document"]
-        timed = [texts[number % len(texts)] for number in range(8 * BATCH_TEXTS)]
-        rows: dict[str, Any] = {}
-        for rung in self.rungs:
-            name = self._route(rung)
-            model = MAR.from_pretrained(part, routes="query", query=name)
-            tasks = measure.task_scores(model, self.tasks, self.space, self.settings.seed)
-            row = {"route": name, "tasks": tasks, "agreement": self._agreement(model)}
-            rows[rung.name] = row | speed(model.to("cpu").encode_queries, timed) | measure.sizes(part, name)
-        return {"default": self.default.name, "method": measure.method(), "rungs": rows}
-
-    def _agreement(self, model: MAR) -> dict[str, Any]:
-        """Return a student's mean cosine to the teacher on held-out texts, and their number, by side."""
-        report: dict[str, Any] = {}
-        for role, texts in self.held.items():
-            if texts:
-                prompt = self._prompt if role == "query" else self._documents_prompt
-                own = model.encode(texts, task="query", prompt=prompt)
-                taught = np.asarray(self.space.vectors(texts, role))
-                report[f"cosine_{role}"] = round(float(cosines(own, taught).mean()), 4)
-                report[f"held_out_{role}"] = len(texts)
-        return report

@@ -11,14 +11,15 @@ import torch
 from mar_st.errors import MarError
 from mar_st.evaluation.statistics import Scores, bootstrap
 from mar_st.evaluation.tasks import Task, TaskData, load_task, score_vectors
-from mar_st.export.measure import BATCH_TEXTS
+from mar_st.export.measure import BATCH_TEXTS, cosines, speed
 from mar_st.model.describe import count_parameters
+from mar_st.model.mar import MAR
 from mar_st.modules.layout import saved_chain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.model.mar import MAR
+    from mar_st.recipes.schema import Side
     from mar_st.spaces.space import Space
 
 #: Resamples of the bootstrap.
@@ -80,6 +81,45 @@ def task_scores(model: MAR, tasks: Sequence[TaskData], space: Space, seed: int) 
 def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Scores:
     vectors = torch.from_numpy(np.ascontiguousarray(queries, dtype=np.float32))
     return task.scores([score_vectors(task, vectors, documents, lambda a, b: a @ b.T)])
+
+
+def encoders(
+    folder: Path,
+    routes: Mapping[str, str],
+    space: Space,
+    tasks: Sequence[TaskData],
+    held: Mapping[Side, Sequence[str]],
+    *,
+    prompts: Mapping[Side, str],
+    timed: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    """Return scores, agreement with the teacher, speed and size of query encoders of a folder, by name.
+
+    Args:
+        folder: The folder.
+        routes: Route of each query encoder.
+        space: Their space.
+        tasks: Tasks to search on.
+        held: Held-out queries and documents, for the mean cosine with the teacher.
+        prompts: Prompts of the query encoders before queries and before documents.
+        timed: Queries to time.
+        seed: Seed of the intervals.
+    """
+    rows: dict[str, Any] = {}
+    for name, of_name in routes.items():
+        model = MAR.from_pretrained(folder, routes="query", query=of_name)
+        agreement: dict[str, Any] = {}
+        for role, texts in held.items():
+            if texts:
+                own = model.encode(list(texts), task="query", prompt=prompts[role])
+                taught = np.asarray(space.vectors(texts, role))
+                agreement[f"cosine_{role}"] = round(float(cosines(own, taught).mean()), 4)
+                agreement[f"held_out_{role}"] = len(texts)
+        row = {"route": of_name, "tasks": task_scores(model, tasks, space, seed), "agreement": agreement}
+        texts = [timed[number % len(timed)] for number in range(8 * BATCH_TEXTS)]
+        rows[name] = row | speed(model.to("cpu").encode_queries, texts) | sizes(folder, of_name)
+    return rows
 
 
 def method() -> str:

@@ -112,6 +112,64 @@ class StopError(Exception):
     pass
 
 
+@pytest.fixture
+def pairs(tmp_path):
+    rows = [{"query": query, "positive": DOCUMENTS[-number]} for number, query in enumerate(QUERIES)]
+    write_jsonl(tmp_path / "pairs.jsonl", [*rows, {"query": QUERIES[0], "positive": "另一个回答"}])
+    return {"pairs": tmp_path / "pairs.jsonl"}
+
+
+@pytest.mark.slow
+def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
+    tmp_path, teacher, pairs, monkeypatch
+):
+    monkeypatch.setattr(module, "PAIRS_RATE", 0.03)
+    documents = teacher.encode_document([*DOCUMENTS, "另一个回答"])
+    answers = [{-number % len(DOCUMENTS)} for number in range(len(QUERIES))]
+    answers[0].add(len(DOCUMENTS))
+
+    def found(out, name):
+        model = MAR.from_pretrained(tmp_path / out, query=name, routes="query", device="cpu")
+        scores = model.encode_queries(QUERIES) @ documents.T
+        return sum(int(row.argmax()) in own for row, own in zip(scores, answers, strict=True))
+
+    _align(tmp_path, "lookup,1,full", out="texts")
+    _align(tmp_path, "lookup,1,full", epochs=40, **pairs)
+    for name in ("query-lookup", "query-1"):
+        assert found("out", name) > found("texts", name) + 5
+    assert found("out", "query") == found("texts", "query")
+    assert {"1-metrics.jsonl", "1-pairs-metrics.jsonl"} < {path.name for path in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.thorough
+def test_pairs_resumed_equal_uninterrupted(tmp_path, teacher, pairs, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_STEPS", 3)
+    _align(tmp_path, "1", out="whole", **pairs)
+    train, steps = Trainer.train, []
+
+    class Kill(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            steps.append(state.global_step)
+            if len(steps) == 10 + 4:  # with pairs
+                raise StopError
+
+    def watched(self, *arguments, **more):
+        self.add_callback(Kill())
+        return train(self, *arguments, **more)
+
+    monkeypatch.setattr(Trainer, "train", watched)
+    with pytest.raises(StopError):
+        _align(tmp_path, "1", **pairs)
+    with pytest.raises(MarError, match="unfinished alignment with other texts or settings"):
+        _align(tmp_path, "1")
+    steps.clear()
+    _align(tmp_path, "1", **pairs)
+    assert steps == [4]
+    for path in (tmp_path / "whole").rglob("*.safetensors"):
+        name = path.relative_to(tmp_path / "whole")
+        assert (tmp_path / "out" / name).read_bytes() == path.read_bytes()
+
+
 @pytest.mark.thorough
 def test_resumed_equals_uninterrupted(tmp_path, teacher, monkeypatch):
     monkeypatch.setattr(module, "SAVE_STEPS", 3)
