@@ -11,8 +11,8 @@ mar trim run/model trimmed --keep 12000 --texts data/texts.jsonl --texts data/pa
 $steps finish trimmed documents
 python "$here/queries.py" data/pairs.jsonl data/texts.jsonl queries.jsonl
 # Without the prompt: the small query encoders learn the vectors of prompted queries from the bare ones.
-mar align --teacher documents --queries queries.jsonl --prompt "" --out ladder --ladder lookup,2,full --default-rung full \
-  --epochs 1 --temperature 0.02 --seed $seed
+mar align --teacher documents --queries queries.jsonl --pairs data/pairs.jsonl --prompt "" --out ladder \
+  --ladder lookup,2,full --default-rung full --epochs 1 --temperature 0.02 --seed $seed
 rm -rf "$here/src/mar_zh/model" "$here/src/mar_zh/sample/vectors"
 $steps package ladder "$here"
 cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given
