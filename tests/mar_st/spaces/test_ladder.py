@@ -119,7 +119,7 @@ def pairs(tmp_path):
     return {"pairs": tmp_path / "pairs.jsonl"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
     tmp_path, teacher, pairs, monkeypatch
 ):
