@@ -41,8 +41,8 @@ class CorpusLoss(PassesMixin, nn.Module):
         2. A `label` column with the number of each query, a row of `queries` and `answers`.
 
     Inputs:
-        | columns | labels                     |
-        |---------|----------------------------|
+        | columns | labels                        |
+        |---------|-------------------------------|
         | (query) | numbers of queries `(batch,)` |
 
     Relations:

@@ -263,7 +263,7 @@ class _Run:
         if path.is_dir():
             self.say(f"{path}: finished before, kept")
             return MAR.from_pretrained(path, routes="query")
-        self.say(f"{path}")
+        self.say(str(path))
         model = make()
         forget_lengths(model)
         with finished_folder(path) as part:
