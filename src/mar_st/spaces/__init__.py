@@ -56,9 +56,10 @@ class AlignSettings(Settings):
     batch_size: int = Field(64, ge=2, description="Number of texts per step; it compares them.")
     learning_rate: Positive | None = Field(
         None,
-        description="Learning rate; default: 1e-3; 1e-4 for a given student without --ladder.",
+        description="Learning rate of the alignment; default: 1e-3; 1e-4 for a given student "
+        "without --ladder.",
     )
-    temperature: Positive = Field(0.1, description="Temperature (tau) of the contrastive loss.")
+    temperature: Positive = Field(0.1, description="Temperature (tau) of the alignment's contrastive loss.")
     prompt: str | None = Field(None, description="Prompt put before queries; default: the teacher's.")
     document_prompt: str = Field("", description="Prompt that an endpoint puts before documents.")
     max_length: int = Field(256, ge=8, description="Maximum number of tokens per text of the student.")

@@ -273,8 +273,24 @@ class _Run:
     def _aligned(self, rung: Rung, folder: Path) -> MAR:
         """Train a query encoder on texts."""
         model = self._untrained(rung)
-        if rung.trained:
-            self._align(model, folder)
+        if not rung.trained:
+            return model
+        entries: dict[Side, str] = {"query": "queries", "document": "texts"}
+        sources = [
+            Source(Data(name=name, path="-", form="texts", role=role), texts=self.train[role])
+            for role, name in entries.items()
+            if self.train[role]
+        ]
+        stage, run = self._stage(self.rate, self.settings.temperature, folder)
+        prompts = {"query": self._prompt, "": self._documents_prompt}
+        align_to(
+            model,
+            lambda texts, group: self.space.vectors(texts, group.role),
+            sources,
+            stage,
+            run,
+            prompts,
+        )
         return model
 
     def _paired(self, rung: Rung, folder: Path, pairs: Sequence[Triple]) -> MAR:
@@ -347,25 +363,6 @@ class _Run:
         chosen = sample(len(self.train[role]), self.settings.seed)
         self.say(f"hidden states of {len(chosen)} texts are averaged for the embeddings of the rung")
         return [prompt + self.train[role][row] for row in chosen]
-
-    def _align(self, model: MAR, folder: Path) -> None:
-        """Train a student towards the space, in place."""
-        entries: dict[Side, str] = {"query": "queries", "document": "texts"}
-        sources = [
-            Source(Data(name=name, path="-", form="texts", role=role), texts=self.train[role])
-            for role, name in entries.items()
-            if self.train[role]
-        ]
-        stage, run = self._stage(self.rate, self.settings.temperature, folder)
-        prompts = {"query": self._prompt, "": self._documents_prompt}
-        align_to(
-            model,
-            lambda texts, group: self.space.vectors(texts, group.role),
-            sources,
-            stage,
-            run,
-            prompts,
-        )
 
     # -- the result --
 

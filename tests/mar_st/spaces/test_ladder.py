@@ -112,6 +112,24 @@ class StopError(Exception):
     pass
 
 
+def _killed_after(number, monkeypatch):
+    """Stop at the step of this number, over all trainings; return the list that the steps are added to."""
+    train, steps = Trainer.train, []
+
+    class Kill(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            steps.append(state.global_step)
+            if len(steps) == number:
+                raise StopError
+
+    def watched(self, *arguments, **more):
+        self.add_callback(Kill())
+        return train(self, *arguments, **more)
+
+    monkeypatch.setattr(Trainer, "train", watched)
+    return steps
+
+
 @pytest.fixture
 def pairs(tmp_path):
     rows = [{"query": query, "positive": DOCUMENTS[-number]} for number, query in enumerate(QUERIES)]
@@ -145,19 +163,7 @@ def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
 def test_pairs_resumed_equal_uninterrupted(tmp_path, teacher, pairs, monkeypatch):
     monkeypatch.setattr(module, "SAVE_STEPS", 3)
     _align(tmp_path, "1", out="whole", **pairs)
-    train, steps = Trainer.train, []
-
-    class Kill(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            steps.append(state.global_step)
-            if len(steps) == 10 + 4:  # with pairs
-                raise StopError
-
-    def watched(self, *arguments, **more):
-        self.add_callback(Kill())
-        return train(self, *arguments, **more)
-
-    monkeypatch.setattr(Trainer, "train", watched)
+    steps = _killed_after(10 + 4, monkeypatch)  # with pairs
     with pytest.raises(StopError):
         _align(tmp_path, "1", **pairs)
     with pytest.raises(MarError, match="unfinished alignment with other texts or settings"):
@@ -174,19 +180,7 @@ def test_pairs_resumed_equal_uninterrupted(tmp_path, teacher, pairs, monkeypatch
 def test_resumed_equals_uninterrupted(tmp_path, teacher, monkeypatch):
     monkeypatch.setattr(module, "SAVE_STEPS", 3)
     _align(tmp_path, "1,2", out="whole")
-    train, steps = Trainer.train, []
-
-    class Kill(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            steps.append(state.global_step)
-            if len(steps) == 10 + 7:  # in the second rung
-                raise StopError
-
-    def watched(self, *arguments, **more):
-        self.add_callback(Kill())
-        return train(self, *arguments, **more)
-
-    monkeypatch.setattr(Trainer, "train", watched)
+    steps = _killed_after(10 + 7, monkeypatch)  # in the second rung
     with pytest.raises(StopError):
         _align(tmp_path, "1,2")
     run = tmp_path / "out.run"
