@@ -78,8 +78,9 @@ LENGTH_GROUPS = 16
 #: 2e-3, the rung came nearer to its teacher with each higher rate. Given students have learnt already.
 LEARNING_RATE, GIVEN_RATE = 1e-3, 1e-4
 
-#: Learning rate and temperature with labelled pairs, for every rung: a choice on development sets in Chinese.
-PAIRS_RATE, PAIRS_TEMPERATURE = 1e-4, 0.02
+#: Learning rates (layers, lookup), temperature and passes with labelled pairs: chosen on Chinese development
+#: sets (docs/studies/bge.md).
+PAIRS_RATE, PAIRS_LOOKUP_RATE, PAIRS_TEMPERATURE, PAIRS_EPOCHS = 1e-4, 3e-4, 0.02, 2.0
 
 #: Settings on which the weights do not depend.
 _NOT_TRAINED = {"out", "evaluate"}
@@ -281,7 +282,7 @@ class _Run:
             for role, name in entries.items()
             if self.train[role]
         ]
-        stage, run = self._stage(self.rate, self.settings.temperature, folder)
+        stage, run = self._stage(self.rate, self.settings.temperature, self.settings.epochs, folder)
         prompts = {"query": self._prompt, "": self._documents_prompt}
         align_to(
             model,
@@ -296,19 +297,22 @@ class _Run:
     def _paired(self, rung: Rung, folder: Path, pairs: Sequence[Triple]) -> MAR:
         """Train a query encoder on texts, then on labelled pairs."""
         model = self._kept(folder / "aligned", lambda: self._aligned(rung, folder))
-        stage, run = self._stage(PAIRS_RATE, PAIRS_TEMPERATURE, folder / "pairs")
+        rate = PAIRS_LOOKUP_RATE if rung.name == LOOKUP_RUNG else PAIRS_RATE
+        stage, run = self._stage(rate, PAIRS_TEMPERATURE, PAIRS_EPOCHS, folder / "pairs")
         documents = self.train["document"]
         train_on_corpus(model, pairs, documents, self.space.vectors, stage, run, prompt=self._prompt)
         return model
 
-    def _stage(self, rate: float, temperature: float, folder: Path) -> tuple[AlignStage, StageSettings]:
+    def _stage(
+        self, rate: float, temperature: float, epochs: float, folder: Path
+    ) -> tuple[AlignStage, StageSettings]:
         settings = self.settings
         stage = AlignStage(
             stage="align",
             name="align",
             batches="mixed",
             learning_rate=rate,
-            epochs=settings.epochs,
+            epochs=epochs,
             batch_size=settings.batch_size,
             length_groups=LENGTH_GROUPS,
             temperature=temperature,

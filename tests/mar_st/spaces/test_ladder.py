@@ -141,7 +141,8 @@ def pairs(tmp_path):
 def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
     tmp_path, teacher, pairs, monkeypatch
 ):
-    monkeypatch.setattr(module, "PAIRS_RATE", 0.03)
+    for name, value in {"PAIRS_RATE": 0.03, "PAIRS_LOOKUP_RATE": 0.03, "PAIRS_EPOCHS": 40}.items():
+        monkeypatch.setattr(module, name, value)
     documents = teacher.encode_document([*DOCUMENTS, "另一个回答"])
     answers = [{-number % len(DOCUMENTS)} for number in range(len(QUERIES))]
     answers[0].add(len(DOCUMENTS))
@@ -152,7 +153,7 @@ def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
         return sum(int(row.argmax()) in own for row, own in zip(scores, answers, strict=True))
 
     _align(tmp_path, "lookup,1,full", out="texts")
-    _align(tmp_path, "lookup,1,full", epochs=40, **pairs)
+    _align(tmp_path, "lookup,1,full", **pairs)
     for name in ("query-lookup", "query-1"):
         assert found("out", name) > found("texts", name) + 5
     assert found("out", "query") == found("texts", "query")
