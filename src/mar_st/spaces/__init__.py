@@ -34,8 +34,8 @@ class AlignSettings(Settings):
     )
     pairs: Path | None = Field(
         None,
-        description="Labelled pairs ('query', 'positive'): after the alignment each query learns, in two passes, to "
-        "find its document among all of these and --texts.",
+        description="Labelled pairs ('query', 'positive'): after the alignment each query learns, in two "
+        "passes, to find its document among all of these and --texts.",
     )
     student: str | None = Field(
         None, description="Query encoder to train (folder or Hub name); default: a new small one."
