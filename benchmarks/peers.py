@@ -139,8 +139,10 @@ class Run:
         source = self.model if row.rung is None else self.mar
         if not folder.is_dir():
             apart(models.export_forms, source, folder, row.rung, forms)
+        if row.form == "auto":
+            return folder
         listing = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        if row.form != "auto" and row.form not in listing["variants"]:
+        if row.form not in listing["variants"]:
             raise MarError(
                 listing["refused"].get(row.form, f"{folder} was exported in other forms; delete it")
             )

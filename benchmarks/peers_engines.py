@@ -229,7 +229,7 @@ class Mar:
             folder, backend=request["options"]["form"], threads=request["threads"]
         )
         if isinstance(self._encoder, NumpyLookupEncoder):
-            self.files = list(folder.iterdir())
+            self.files = [path for path in folder.rglob("*") if path.is_file()]
             self.ask = self.one  # a batch of it costs what its texts cost
             return
         from mar_st.online.listing import EMBEDDINGS, TOKENIZER
