@@ -163,6 +163,8 @@ class _Run:
         self.pairs: Sequence[Triple] | None = None
         if settings.pairs is not None:
             self.pairs = read_source(Data(name="pairs", path=str(settings.pairs), instruction="")).triples
+            asked = {triple.query for triple in self.pairs}
+            self.held["query"] = [text for text in self.held["query"] if text not in asked]
         self.side = self._source_side() if self.ladder else None
         self.whole = self._model is not None and not settings.query_only  # with the teacher's documents
 

@@ -157,6 +157,9 @@ def test_with_pairs_all_rungs_but_the_copy_learn_to_find_their_documents(
     for name in ("query-lookup", "query-1"):
         assert found("out", name) > found("texts", name) + 5
     assert found("out", "query") == found("texts", "query")
+    for out, held in (("texts", True), ("out", False)):  # all queries are in the pairs
+        agreement = json.loads((tmp_path / out / "space.json").read_text("utf-8"))["agreement"]["query-1"]
+        assert ("cosine_query" in agreement) == held
     assert {"1-metrics.jsonl", "1-pairs-metrics.jsonl"} < {path.name for path in (tmp_path / "out").iterdir()}
 
 
